@@ -1,0 +1,152 @@
+"""The meaning of a sentence as a graph. Read this first; nothing here knows of tensors.
+
+A Graph has labelled nodes and labelled directed edges, at most one edge from a node to another. It may also
+say where its nodes sit: node j is in *slot* `slots[j]`. A sentence of N tokens has M = L·N slots, L *graph
+layers* for every token, and the slots of one token form a *column*:
+
+    slot = token · L + layer           token = slot // L,   layer = slot % L
+
+    >>> g = Graph(("*", "cake", "eat"), (Edge(0, "article", 1), Edge(2, "theme", 1)), slots=(3, 4, 1))
+    >>> g == Graph(("eat", "cake", "*"), (Edge(0, "theme", 1), Edge(2, "article", 1)))   # same meaning
+    True
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from lagr.errors import GraphError
+
+
+class Edge(NamedTuple):
+    """A directed edge between two nodes, given by their positions in `Graph.nodes`."""
+
+    source: int
+    label: str
+    target: int
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Labelled nodes, labelled directed edges and, where known, the slot of every node.
+
+    Two graphs are equal when they are isomorphic with their node and edge labels; slots don't count.
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...] = ()
+    slots: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "edges", tuple(Edge(*edge) for edge in self.edges))
+        if self.slots is not None:
+            object.__setattr__(self, "slots", tuple(self.slots))
+        _check(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and isomorphic(self, other)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(_labelled_edges(self).items()))
+
+    def with_slots(self, slots: Sequence[int] | None) -> Graph:
+        return replace(self, slots=None if slots is None else tuple(slots))
+
+    def reordered(self, order: Sequence[int]) -> Graph:
+        """The same graph with its nodes listed in another order: new node i is old node `order[i]`."""
+        new = {old: i for i, old in enumerate(order)}
+        return Graph(
+            tuple(self.nodes[old] for old in order),
+            tuple(Edge(new[e.source], e.label, new[e.target]) for e in self.edges),
+            None if self.slots is None else tuple(self.slots[old] for old in order),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists for JSON: {"nodes": [label…], "edges": [[source, label, target]…], "slots": […]}."""
+        plain: dict[str, Any] = {"nodes": list(self.nodes), "edges": [list(edge) for edge in self.edges]}
+        if self.slots is not None:
+            plain["slots"] = list(self.slots)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Any) -> Graph:
+        """The graph that `to_dict` wrote; an edge may also be {"source": …, "label": …, "target": …}."""
+        if not isinstance(plain, dict) or not isinstance(plain.get("nodes"), list):
+            raise GraphError('a graph is {"nodes": [label, …], "edges": [[source, label, target], …]}')
+        if unknown := plain.keys() - {"nodes", "edges", "slots"}:
+            raise GraphError(f"a graph has nodes, edges and slots, not {sorted(unknown)[0]!r}")
+        raw = plain.get("edges", [])
+        if not isinstance(raw, list):
+            raise GraphError("a graph's edges are a list of [source, label, target]")
+        edges = []
+        for number, edge in enumerate(raw):
+            if isinstance(edge, dict) and edge.keys() == {"source", "label", "target"}:
+                edge = [edge["source"], edge["label"], edge["target"]]
+            if not isinstance(edge, list) or len(edge) != 3:
+                raise GraphError(f"edge {number} is {edge!r}; an edge is [source, label, target]")
+            edges.append(Edge(*edge))
+        slots = plain.get("slots")
+        if slots is not None and not isinstance(slots, list):
+            raise GraphError("a graph's slots are a list, one slot for every node")
+        return cls(tuple(plain["nodes"]), tuple(edges), None if slots is None else tuple(slots))
+
+
+def isomorphic(one: Graph, other: Graph) -> bool:
+    """Whether some renumbering of the nodes turns one graph into the other, labels included."""
+    if Counter(one.nodes) != Counter(other.nodes) or _labelled_edges(one) != _labelled_edges(other):
+        return False
+    if len(set(one.nodes)) == len(one.nodes):
+        return True  # every node is known by its label, so equal labelled edges are equal edges
+    import rustworkx as rx
+
+    def as_rustworkx(graph: Graph) -> Any:
+        # A node with its neighbourhood is easier to tell apart from others than its label alone.
+        views: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
+        for source, label, target in graph.edges:
+            views[source].append(("out", label, graph.nodes[target]))
+            views[target].append(("in", label, graph.nodes[source]))
+        built = rx.PyDiGraph(multigraph=False)
+        built.add_nodes_from([(label, *sorted(view)) for label, view in zip(graph.nodes, views, strict=True)])
+        built.add_edges_from([(e.source, e.target, e.label) for e in graph.edges])
+        return built
+
+    first, second = as_rustworkx(one), as_rustworkx(other)
+    if Counter(first.nodes()) != Counter(second.nodes()):
+        return False
+    return bool(rx.is_isomorphic(first, second, _same, _same, id_order=False))
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other
+
+
+def _labelled_edges(graph: Graph) -> Counter[tuple[str, str, str]]:
+    return Counter((graph.nodes[e.source], e.label, graph.nodes[e.target]) for e in graph.edges)
+
+
+def _check(graph: Graph) -> None:
+    count = len(graph.nodes)
+    for number, label in enumerate(graph.nodes):
+        if not isinstance(label, str) or not label:
+            raise GraphError(f"node {number} has the label {label!r}; a label is a string that is not empty")
+    taken: set[tuple[int, int]] = set()
+    for edge in graph.edges:
+        if not isinstance(edge.label, str) or not edge.label:
+            raise GraphError(f"the edge {tuple(edge)} has no label; a label is a string that is not empty")
+        for end in (edge.source, edge.target):
+            if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < count:
+                raise GraphError(f"the edge {tuple(edge)} points to node {end!r}, but the nodes are 0 to {count - 1}")
+        if (edge.source, edge.target) in taken:
+            raise GraphError(f"there are two edges from node {edge.source} to node {edge.target}; one is possible")
+        taken.add((edge.source, edge.target))
+    if graph.slots is not None:
+        if len(graph.slots) != count:
+            raise GraphError(f"{count} nodes but {len(graph.slots)} slots; every node has one slot")
+        if any(not isinstance(slot, int) or isinstance(slot, bool) or slot < 0 for slot in graph.slots):
+            raise GraphError(f"the slots {list(graph.slots)} are not all whole numbers from 0 up")
+        if len(set(graph.slots)) != count:
+            raise GraphError(f"two nodes share a slot in {list(graph.slots)}; a slot holds one node")
