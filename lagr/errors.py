@@ -1,11 +1,11 @@
 """What can go wrong, for people: one line that says what is wrong and what to do.
 
-    LagrError                 the command line prints it and exits with status 1, without a traceback
-    ├── GraphError            a graph that is none: a dangling edge, an empty label, two nodes in one slot
-    ├── FormError             a logical form or query that can't be read, or a graph that can't be written as one
-    ├── DataError             a file or a row of data that can't be used
-    ├── ConfigError           an unknown key, a value of the wrong kind, settings that don't fit together
-    └── RunError              a run folder that is missing, taken, or of another version
+LagrError                 the command line prints it and exits with status 1, without a traceback
+├── GraphError            a graph that is none: a dangling edge, an empty label, two nodes in one slot
+├── DataError             a file or a row of data that can't be used
+│   └── FormError         a logical form or query that can't be read, or a graph that can't be written as one
+├── ConfigError           an unknown key, a value of the wrong kind, settings that don't fit together
+└── RunError              a run folder that is missing, taken, or of another version
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class GraphError(LagrError):
     pass
 
 
-class FormError(LagrError):
+class DataError(LagrError):
     pass
 
 
-class DataError(LagrError):
+class FormError(DataError):
     pass
 
 
