@@ -1,0 +1,97 @@
+"""Where examples come from: COGS, CFQ, one's own JSONL, and *mini*, which is generated.
+
+>>> source = open_source("mini")
+>>> source.splits
+('train', 'dev', 'test', 'gen')
+>>> source.read("train")[0].tokens[-1]
+'.'
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagr.errors import DataError
+from lagr.graph import Graph
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence and its meaning. The graph has slots where the alignment is known."""
+
+    tokens: tuple[str, ...]
+    graph: Graph
+    form: str | None = None  # what a prediction must equal to be right; None: the graph itself
+    category: str = ""
+    partly_kept: bool = False  # the data's form says more than a graph can hold; `form` is what the graph holds
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its splits, how to read one, and the formalism of its forms."""
+
+    name: str
+    splits: tuple[str, ...]
+    read: Callable[[str], list[Example]]
+    formalism: str | None = None
+
+
+def open_source(
+    name: str, data: str | Path | None = None, partition: str = "", size: int = 4000, seed: int = 0
+) -> Source:
+    """The data set with that name: cogs, cfq, mini, or the path of a .jsonl file or of a folder of them.
+
+    partition: which of CFQ's splits. size, seed: how many sentences *mini* generates for training, and which.
+    """
+    from lagr.datasets import cfq, cogs, jsonl, mini
+
+    if name == "cogs":
+        return cogs.source(data_folder(data) / "cogs")
+    if name == "cfq":
+        return cfq.source(data_folder(data) / "cfq", partition or "mcd1")
+    if name == "mini":
+        return mini.source(size, seed)
+    path = Path(name)
+    if path.suffix == ".jsonl" or path.is_dir():
+        return jsonl.source(path)
+    raise DataError(f"no data set {name!r}: give cogs, cfq, mini, a .jsonl file, or a folder with train.jsonl in it")
+
+
+def data_folder(data: str | Path | None = None) -> Path:
+    """Where corpora are: the folder given, else $LAGR_DATA, else the user's cache folder."""
+    if data:
+        return Path(data)
+    if os.environ.get("LAGR_DATA"):
+        return Path(os.environ["LAGR_DATA"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lagr"
+
+
+def tokenize(text: str) -> tuple[str, ...]:
+    """The words and punctuation marks of a sentence.
+
+    >>> tokenize("Who married M1's editor?")
+    ('Who', 'married', 'M1', "'s", 'editor', '?')
+    """
+    if "\0" in text:
+        raise DataError("the sentence has a NUL byte in it; remove it")
+    return tuple(_TOKEN.findall(text))
+
+
+# A word may hold hyphens, dots and apostrophes inside, but a possessive 's is a token of its own.
+_TOKEN = re.compile(r"'s(?!\w)|\w+(?:[-.'’](?!s(?!\w))\w+)*|[^\w\s]")
+
+
+def read_text(path: Path) -> str:
+    """The text of a data file, as UTF-8, or a DataError that says what to do."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 (byte {error.start}); convert it first") from None
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from None

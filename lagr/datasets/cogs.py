@@ -1,0 +1,41 @@
+"""COGS from its TSV files: sentence, logical form, category. Home: github.com/najoungkim/COGS, MIT licence.
+
+The 81 one-word rows that are verbs (`LAMBDA a . LAMBDA e . gasp . agent ( e , a )`) are kept, as the single node
+`gasp`: the words of prim_to_inf_arg are seen nowhere else. They count as right when that node is predicted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lagr.datasets import Example, Source, read_text
+from lagr.errors import DataError, LagrError
+from lagr.forms import cogs
+
+SPLITS = ("train", "dev", "test", "gen")
+
+
+def source(folder: Path) -> Source:
+    splits = tuple(split for split in SPLITS if (folder / f"{split}.tsv").is_file())
+    if "train" not in splits:
+        raise DataError(
+            f"there is no {folder / 'train.tsv'}; run `lagr data fetch cogs` or give its folder with --data"
+        )
+    return Source("cogs", splits, lambda split: read(folder / f"{split}.tsv"), "cogs")
+
+
+def read(path: Path) -> list[Example]:
+    examples = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise DataError(f"{path}:{number} has {len(columns)} columns; COGS has sentence, logical form, category")
+        sentence, form, category = columns
+        tokens = tuple(sentence.split(" "))
+        try:
+            graph = cogs.read(form, tokens)
+        except LagrError as error:
+            raise DataError(f"{path}:{number}: {error}") from None
+        in_part = cogs.is_lossy(form)
+        examples.append(Example(tokens, graph, cogs.write(graph) if in_part else form, category, in_part))
+    return examples
