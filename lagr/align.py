@@ -1,0 +1,111 @@
+"""The latent alignment: which slot each node of a graph belongs to. Read this third.
+
+alignment[b, j] is the slot of node j of sentence b. The likeliest alignment,
+
+    â = argmax_a  Σ_j log p(z_{a_j} = s_j | x) + Σ_j Σ_k log p(ξ_{a_j a_k} = e_jk | x),
+
+has no known exact algorithm, but without the edge term it is an assignment problem. So K such problems are solved, each
+with other noise on the node term, and the candidate with the best full score is kept. Paper: section 2.2, algorithm 1.
+
+All scores are *gains* over an empty graph: slots and pairs that hold nothing hold null, whatever the alignment, so
+    log p(graph placed by a | x) = log p(all null | x) + Σ_j node gain + Σ_edges edge gain
+and only J nodes and the graph's edges ever need to be looked at, not M slots and M·M pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lagr.matching import best_assignment
+from lagr.model import NULL, GraphDistribution, GraphLabels
+
+
+@dataclass(frozen=True)
+class Target:
+    """Graphs to be placed: node labels and edges between node numbers. Label null marks padding."""
+
+    nodes: Tensor  # (B, J)
+    sources: Tensor  # (B, G), the node an edge leaves
+    labels: Tensor  # (B, G)
+    targets: Tensor  # (B, G), the node it enters
+
+
+def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
+    """The complete labelled graph that has node j in slot alignment[j] and null everywhere else."""
+    B = target.nodes.shape[0]
+    # Padding is written to one place past the end, which is cut off.
+    at = torch.where(target.nodes != NULL, alignment, slots)
+    nodes = target.nodes.new_zeros(B, slots + 1).scatter_(1, at, target.nodes)[:, :slots]
+    pair = at.gather(1, target.sources) * slots + at.gather(1, target.targets)
+    pair = torch.where(target.labels != NULL, pair, slots * slots)
+    edges = target.labels.new_zeros(B, slots * slots + 1).scatter_(1, pair, target.labels)[:, :-1]
+    return GraphLabels(nodes, edges.view(B, slots, slots))
+
+
+def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
+    """What node j gains by taking slot m: log p(z_m = s_j | x) − log p(z_m = null | x).   (B, J, M)
+
+    Slots left over hold null, so the best assignment of J nodes to M slots by gain is the best of the square
+    problem in which the nulls are assigned too. Paper: section 2.2, the node term.
+    """
+    log_probs = dist.node_log_probs.transpose(1, 2)  # (B, V, M)
+    of_label = log_probs.gather(1, target.nodes[..., None].expand(-1, -1, log_probs.shape[2]))
+    return of_label - log_probs[:, NULL, None]
+
+
+def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
+    """What a graph's edges gain under each candidate: Σ log p(ξ = e | x) − log p(ξ = null | x).   (B, K)"""
+    B, K, _ = candidates.shape
+    M, E = dist.edge_log_probs.shape[2:]
+
+    def slot_of(node: Tensor) -> Tensor:
+        return candidates.gather(2, node[:, None].expand(B, K, -1))
+
+    pair = (slot_of(target.sources) * M + slot_of(target.targets)) * E  # (B, K, G)
+    flat = dist.edge_log_probs.flatten(1)[:, None].expand(B, K, -1)
+    gain = flat.gather(2, pair + target.labels[:, None]) - flat.gather(2, pair + NULL)
+    return (gain * (target.labels != NULL)[:, None]).sum(2)
+
+
+def score(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
+    """log p(graph placed by a | x) − log p(all null | x) of every candidate, node and edge terms.   (B, K)"""
+    nodes = node_gain(dist, target).gather(2, candidates.transpose(1, 2))  # (B, J, K)
+    nodes = (nodes * (target.nodes != NULL)[..., None]).sum(1)
+    return nodes + edge_gain(dist, target, candidates)
+
+
+def noisy_candidates(
+    dist: GraphDistribution, target: Target, candidates: int, noise: float, generator: torch.Generator | None
+) -> Tensor:
+    """K alignments, each exact for the node gains plus its own noise ε ~ N(0, σ).   (B, K, J)"""
+    gain = node_gain(dist, target)[:, None].expand(-1, candidates, -1, -1)
+    if noise > 0:
+        gain = gain + noise * torch.randn(gain.shape, generator=generator, device=gain.device)
+    return best_assignment(gain, (target.nodes != NULL).sum(1), dist.slots.sum(1))
+
+
+@torch.no_grad()
+def infer_alignment(
+    dist: GraphDistribution,
+    target: Target,
+    candidates: int,
+    noise: float,
+    generator: torch.Generator | None = None,
+    previous: Tensor | None = None,
+) -> Tensor:
+    """The candidate with the highest full likelihood, of K noisy ones and the previous alignment.   (B, J)
+
+    previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. No gradient
+    flows through an alignment.
+    """
+    tried = noisy_candidates(dist, target, candidates, noise, generator)
+    if previous is not None:
+        tried = torch.cat([tried, previous.clamp(min=0)[:, None]], dim=1)
+    scores = score(dist, target, tried)
+    if previous is not None:
+        scores[:, -1].masked_fill_(previous[:, 0] < 0, -torch.inf)
+    best = scores.argmax(1)
+    return tried[torch.arange(len(best), device=best.device), best]
