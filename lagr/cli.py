@@ -1,0 +1,322 @@
+"""`lagr VERB`. Results go to stdout, progress and messages to stderr.
+
+Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood. The verbs import what
+they need themselves: torch takes seconds to import, and `lagr --help` shouldn't.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lagr import __version__, config
+from lagr.errors import ConfigError, DataError, LagrError
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Says the nearest option after a typing mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: --"):
+            given = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
+            known = [name for parser in (self, *_verbs(self)) for name in parser._option_string_actions]
+            if near := difflib.get_close_matches(given, known, 1):
+                message = f"unknown option {given}; did you mean {near[0]}?"
+        super().error(message)
+
+
+def _verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    return [
+        verb
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for verb in action.choices.values()
+    ]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    top = ArgumentParser(
+        prog="lagr",
+        description="Sentences to meaning graphs, and graphs to logical forms or queries.",
+        epilog="Data: --data DIR, else $LAGR_DATA, else the user's cache folder. `lagr VERB --help` has the details.",
+    )
+    top.add_argument("--version", action="version", version=f"lagr {__version__}")
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+
+    def verb(name: str, run: Any, help: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = verbs.add_parser(name, help=help, description=help, allow_abbrev=False)
+        parser.set_defaults(run=run)
+        return parser
+
+    train = verb("train", _train, "train a parser into a run folder")
+    train.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset (see `lagr presets`) or a file of settings")
+    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/PRESET")
+    train.add_argument("--resume", action="store_true", help="go on with an interrupted run, as if never interrupted")
+    seeds = train.add_mutually_exclusive_group()
+    seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
+    seeds.add_argument("--seed", type=int, metavar="I", help="short for --train.seed I")
+    _add_data(train)
+    for section, kind in config.SECTIONS.items():
+        group = train.add_argument_group(f"[{section}]")
+        for f in fields(kind):
+            group.add_argument(
+                f"--{section}.{f.name}", metavar="VALUE", help=_option_help(f), dest=f"{section}.{f.name}"
+            )
+
+    evaluate = verb("evaluate", _evaluate, "how good a trained parser is on a split")
+    evaluate.add_argument("run_folder", metavar="RUN")
+    evaluate.add_argument("--split", default="test", help="which split of the data; default: test")
+    evaluate.add_argument("--json", metavar="FILE", help="write everything as JSON; - for stdout")
+    _add_data(evaluate)
+
+    parse = verb("parse", _parse, "parse sentences")
+    parse.add_argument("run_folder", metavar="RUN")
+    parse.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences, or - to read one a line from stdin")
+    parse.add_argument("--format", choices=("form", "json", "text", "svg", "dot"), default="form", help="default: form")
+
+    align = verb("align", _align, "the alignments that training settled on, as JSONL")
+    align.add_argument("run_folder", metavar="RUN")
+    align.add_argument("--split", default="train", help="train: as training left them; others: inferred by the model")
+    align.add_argument("--out", metavar="FILE.jsonl", help="default: stdout")
+    _add_data(align)
+
+    data = verb("data", _data_usage, "check or fetch data").add_subparsers(metavar="check|fetch", required=True)
+    check = data.add_parser("check", help="read all, convert both ways, count", allow_abbrev=False)
+    check.set_defaults(run=_data_check)
+    check.add_argument("name", metavar="NAME|FILE", help="cogs, cfq, mini, a .jsonl file or a folder of them")
+    check.add_argument("--json", metavar="FILE", help="write the counts as JSON; - for stdout")
+    check.add_argument("--partition", default="", help="cfq: one of its splits, or all (default)")
+    _add_data(check)
+    fetch = data.add_parser("fetch", help="download from its home and verify the checksum", allow_abbrev=False)
+    fetch.set_defaults(run=_data_fetch)
+    fetch.add_argument("name", choices=("cogs", "cfq"))
+    _add_data(fetch)
+
+    verb("presets", _presets, "list the presets, with the paper's number beside each")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = build_parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except LagrError as error:
+        print(f"lagr: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lagr: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _train(options: argparse.Namespace) -> None:
+    settings = config.load(options.preset)
+    changes = [(*name.split("."), value) for name, value in vars(options).items() if "." in name and value is not None]
+    settings = config.override(settings, [(s, k, v) for s, k, v in changes])
+    if options.seed is not None:
+        settings = config.override(settings, [("train", "seed", options.seed)])
+    if options.seeds is not None and options.seeds < 1:
+        raise ConfigError(f"--seeds {options.seeds}: at least one seed is needed")
+    out = Path(options.out or Path("runs") / Path(options.preset).stem)
+    source = _source(settings, options.data)
+
+    from lagr.train import train
+
+    if options.seeds is None:
+        _print_report(train(settings, source, out, options.resume), out)
+        return
+    for seed in range(settings.train.seed, settings.train.seed + options.seeds):
+        folder = out / f"seed-{seed}"
+        if options.resume and (folder / "report.json").is_file():
+            continue
+        its_settings = config.override(settings, [("train", "seed", seed)])
+        _print_report(train(its_settings, source, folder, options.resume and folder.is_dir()), folder)
+
+
+def _print_report(report: dict[str, Any], out: Path) -> None:
+    from lagr.progress import duration
+
+    failed = len(report["starts"]) - 1
+    restarts = f", {failed} restart{'s' if failed > 1 else ''}" if failed else ""
+    print(f"{out}: trained in {duration(report['seconds'])}{restarts}", file=sys.stderr)
+    for split, result in report["evaluation"].items():
+        print(
+            f"{split:<6} {result['exact']:6.2f} % exact  [{result['low']:.2f}, {result['high']:.2f}]  n = {result['n']}"
+        )
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from lagr.evaluate import evaluate
+    from lagr.forms import FORMALISMS
+    from lagr.parser import load
+    from lagr.progress import Progress
+
+    parser = load(options.run_folder, _device())
+    examples = _split(_source(parser.config, options.data), options.split)
+    with Progress(len(examples)) as progress:
+        progress.begin(0, f"evaluating {options.split}")
+        graphs = [found.graph for found in parser.decode([e.tokens for e in examples])]
+    result = evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), options.split)
+    if options.json:
+        _write_json(options.json, result.to_dict())
+    if options.json == "-":
+        return
+    low, high = result.score.interval
+    print(f"{options.split}: {result.score.exact:.2f} % exact  [{low:.2f}, {high:.2f}]  n = {result.score.n}")
+    print(
+        f"graph {result.isomorphic.exact:.2f} %   nodes {result.nodes.exact:.2f} %   edges {result.edges.exact:.2f} %"
+    )
+    if len(result.by_category) > 1:
+        print()
+        width = max(map(len, result.by_category))
+        for name, score in sorted(result.by_category.items()):
+            low, high = score.interval
+            print(f"  {name:<{width}}  {score.exact:6.2f} %  [{low:.1f}, {high:.1f}]  n = {score.n}")
+    if result.score.right < result.score.n:
+        print("\nwhat is wrong (a sentence may have several):")
+        for report in result.to_dict()["errors"].values():
+            if report["n"]:
+                print(f"  {report['n']:6d}  {report['meaning']}")
+                for example in report["examples"][:1]:
+                    print(f"          e.g. {example['sentence']}")
+                    print(f"          gold      {_one_line(example['gold'])}")
+                    print(f"          predicted {_one_line(example['predicted'])}")
+
+
+def _one_line(form: Any) -> str:
+    return form.replace("\n", " ") if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
+
+
+def _parse(options: argparse.Namespace) -> None:
+    from lagr import draw
+    from lagr.parser import load
+
+    parser = load(options.run_folder)
+    sentences = options.sentences
+    if sentences == ["-"] or not sentences:
+        try:
+            sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
+        except UnicodeDecodeError:
+            raise DataError("stdin is not UTF-8; convert it first") from None
+        if not sentences:
+            raise DataError("no sentence: give it as an argument, or one a line on stdin")
+    for parse in parser.parse(sentences):
+        if options.format == "json":
+            print(json.dumps(parse.to_dict(), ensure_ascii=False))
+        elif options.format == "dot":
+            print(draw.dot(parse.tokens, parse.graph, graph_layers=parse.graph_layers))
+        elif options.format != "form":
+            print(parse.draw(options.format))
+        elif parse.form is not None:
+            print(parse.form)
+        else:
+            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False))
+            if parse.problem:
+                print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _align(options: argparse.Namespace) -> None:
+    from lagr import runs
+    from lagr.datasets import jsonl
+
+    run = runs.open_run(options.run_folder)
+    source = _source(runs.read_config(run)[0], options.data)
+    if options.split == "train":
+        from lagr.train import learned_alignments
+
+        examples = learned_alignments(run, source)
+    else:
+        from lagr.parser import load
+
+        examples = load(run, _device()).align(_split(source, options.split))
+    lines = (jsonl.write_row(example, source.formalism) + "\n" for example in examples)
+    if options.out:
+        runs.write_text(Path(options.out), "".join(lines))
+    else:
+        sys.stdout.writelines(lines)
+
+
+def _data_check(options: argparse.Namespace) -> None:
+    from lagr.datasets import check, open_source
+
+    source = open_source(options.name, options.data, options.partition or "all")
+    counts = check.check(source, lambda line: print(line, file=sys.stderr))
+    if options.json:
+        _write_json(options.json, counts)
+    if options.json != "-":
+        print(check.summary(counts))
+    if counts["failures"]:
+        raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
+
+
+def _data_fetch(options: argparse.Namespace) -> None:
+    from lagr.datasets import data_folder, fetch
+
+    fetch.fetch(options.name, data_folder(options.data), lambda line: print(line, file=sys.stderr))
+
+
+def _data_usage(options: argparse.Namespace) -> None:
+    raise ConfigError("say `lagr data check NAME` or `lagr data fetch NAME`")
+
+
+def _presets(options: argparse.Namespace) -> None:
+    names = config.presets()
+    width = max(map(len, names))
+    print(f"{'preset':<{width}}  {'paper':>12}  what it is")
+    for name in names:
+        about = config.read_toml(config.PRESETS / f"{name}.toml").get("about", {})
+        print(f"{name:<{width}}  {about.get('paper', '–'):>12}  {about.get('what', '')}")
+
+
+def _source(settings: config.Config, data: str | None) -> Any:
+    from lagr.datasets import open_source
+
+    d = settings.data
+    return open_source(d.name, data, d.partition, d.size, d.seed)
+
+
+def _split(source: Any, split: str) -> Any:
+    if split not in source.splits:
+        raise DataError(f"{source.name} has no split {split!r}; it has {', '.join(source.splits)}")
+    return source.read(split)
+
+
+def _device() -> str:
+    from lagr.train import choose_device
+
+    return choose_device("auto")
+
+
+def _write_json(path: str, value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    if path == "-":
+        print(text)
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} can't be written: {error.strerror}") from None
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
+
+
+def _option_help(f: Any) -> str:
+    choices = f" ({' | '.join(f.metadata['choices'])})" if f.metadata["choices"] else ""
+    default = "" if f.default == "" else f"; default {f.default}"
+    return f"{f.metadata['help']}{choices}{default}".replace("%", "%%")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

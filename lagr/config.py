@@ -1,0 +1,225 @@
+"""Settings: four small frozen values, their defaults and what each means, and TOML files of them.
+
+A run's configuration is a preset (or a TOML file), then `--section.key value` on top. Unknown keys and values of the
+wrong kind are errors that name the nearest key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lagr.errors import ConfigError
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str = option("mini", "cogs, cfq, mini, or the path of a .jsonl file or of a folder of them")
+    partition: str = option("", "which of CFQ's splits: mcd1, mcd2, mcd3, random_split")
+    size: int = option(4000, "how many training sentences mini generates")
+    seed: int = option(0, "which sentences mini generates")
+
+
+@dataclass(frozen=True)
+class Model:
+    encoder: str = option("transformer", "what encodes the sentence", ("transformer", "lstm"))
+    encoders: str = option("separate", "one encoder for nodes and edges, or one each", ("shared", "separate"))
+    width: int = option(256, "D, the size of a token's vector")
+    encoder_layers: int = option(4, "layers of the encoder")
+    heads: int = option(4, "attention heads (transformer)")
+    feedforward: int = option(0, "width of the feed-forward part (transformer); 0: the same as width")
+    dropout: float = option(0.1, "dropout in the encoder")
+    graph_layers: int = option(1, "L, slots for every token")
+    edge_width: int = option(0, "width of an edge label's query and key; 0: D / number of edge labels")
+
+
+@dataclass(frozen=True)
+class Align:
+    supervision: str = option("weak", "strong: alignments are given; weak: they are inferred", ("strong", "weak"))
+    candidates: int = option(5, "K, how many noisy assignment problems are solved")
+    noise: float = option(1.0, "σ of the normal noise on the node log-probabilities")
+    remember: bool = option(True, "the previous alignment of a sentence is candidate K + 1")
+    start: str = option(
+        "model", "where alignments start: from the model alone, or from counts", ("model", "association")
+    )
+    hold: int = option(0, "steps during which the alignments of start = association are kept as they are")
+    given: str = option("", "take the training alignments from this run folder or file that `lagr align` wrote")
+
+
+@dataclass(frozen=True)
+class Train:
+    steps: int = option(10_000, "optimizer steps")
+    batch: int = option(128, "B, sentences in a step")
+    learning_rate: float = option(4e-4, "Adam's learning rate at its peak")
+    warmup: int = option(0, "steps over which the learning rate rises to its peak; then it falls linearly to 0")
+    clip: float = option(1.0, "largest norm of the gradient; 0: no clipping")
+    seed: int = option(0, "seed of the weights, the order of the data, dropout and noise")
+    evaluate_every: int = option(2000, "steps between two evaluations on dev; 0: only at the end")
+    evaluate_limit: int = option(1000, "sentences of a split used in an evaluation during training")
+    save_every: int = option(1000, "steps between two checkpoints for --resume")
+    device: str = option("auto", "auto: the GPU where there is one", ("auto", "cpu", "cuda"))
+    precision: str = option("auto", "auto: bf16 on the GPU, float32 on the CPU", ("auto", "float32", "bf16"))
+    restart_below: float = option(0.0, "restart with a new seed when the training accuracy (%) ends below; 0: never")
+    restart_after: float = option(1.0, "share of the steps after which the training accuracy is looked at")
+    restarts: int = option(10, "how many restarts at most")
+
+
+@dataclass(frozen=True)
+class Config:
+    data: Data = Data()
+    model: Model = Model()
+    align: Align = Align()
+    train: Train = Train()
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        return asdict(self)
+
+
+SECTIONS: dict[str, type] = {"data": Data, "model": Model, "align": Align, "train": Train}
+
+
+def check(config: Config) -> None:
+    """ConfigError where settings make no sense, alone or together."""
+    model, align, train = config.model, config.align, config.train
+    for section, value in (("data", config.data), ("model", model), ("align", align), ("train", train)):
+        for f in fields(value):
+            choices, given = f.metadata["choices"], getattr(value, f.name)
+            if choices and given not in choices:
+                raise ConfigError(f"{section}.{f.name} is {given!r}; it can be {' or '.join(choices)}")
+            if isinstance(given, (int, float)) and given < 0:
+                raise ConfigError(f"{section}.{f.name} is {given}; it can't be negative")
+    at_least_one = (
+        ("model.width", model.width), ("model.encoder_layers", model.encoder_layers), ("model.heads", model.heads),
+        ("model.graph_layers", model.graph_layers), ("align.candidates", align.candidates),
+        ("train.steps", train.steps), ("train.batch", train.batch), ("train.save_every", train.save_every),
+        ("train.evaluate_limit", train.evaluate_limit),
+    )  # fmt: skip
+    for name, given in at_least_one:
+        if given < 1:
+            raise ConfigError(f"{name} is {given}; it must be at least 1")
+    if align.hold and align.start != "association":
+        raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
+    if model.dropout >= 1:
+        raise ConfigError(f"model.dropout is {model.dropout}; it must be below 1")
+    if not 0 < train.restart_after <= 1:
+        raise ConfigError(f"train.restart_after is {train.restart_after}; it is a share of the steps, above 0 up to 1")
+    if model.encoder == "transformer" and model.width % (2 * model.heads):
+        raise ConfigError(f"model.width {model.width} must be a multiple of 2 · model.heads, {2 * model.heads}")
+    if model.encoder == "lstm" and model.width % 2:
+        raise ConfigError(f"model.width {model.width} must be even for a bidirectional LSTM")
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load(name: str) -> Config:
+    """The configuration of a preset, or of a TOML file."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = PRESETS / f"{name}.toml"
+        if not path.is_file():
+            near = difflib.get_close_matches(name, presets(), 1)
+            hint = f"did you mean {near[0]}?" if near else "see `lagr presets`, or give a .toml file"
+            raise ConfigError(f"no preset {name!r}; {hint}")
+    return from_dict(read_toml(path), str(path) if path.parent != PRESETS else name)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+
+
+def from_dict(raw: dict[str, Any], where: str) -> Config:
+    changes = []
+    for section, values in raw.items():
+        if section == "about":  # a preset's own words: where its numbers are from, what the paper reports
+            continue
+        if not isinstance(values, dict):
+            _unknown(section, SECTIONS, where)
+        changes += [(section, key, value) for key, value in values.items()]
+    return override(Config(), changes, where)
+
+
+def override(config: Config, changes: Iterable[tuple[str, str, Any]], where: str = "the command line") -> Config:
+    """The configuration with some keys changed; values may be text, as on a command line."""
+    by_section: dict[str, dict[str, Any]] = {}
+    for section, key, value in changes:
+        if section not in SECTIONS:
+            _unknown(section, SECTIONS, where)
+        known = {f.name: f for f in fields(SECTIONS[section])}
+        if key not in known:
+            _unknown(f"{section}.{key}", [f"{s}.{f.name}" for s, c in SECTIONS.items() for f in fields(c)], where)
+        by_section.setdefault(section, {})[key] = _typed(value, known[key].default, f"{section}.{key}", where)
+    sections = {section: replace(getattr(config, section), **values) for section, values in by_section.items()}
+    return replace(config, **sections)
+
+
+def to_toml(config: Config) -> str:
+    """The whole configuration as TOML, every key with what it means."""
+    lines = []
+    for section in SECTIONS:
+        value = getattr(config, section)
+        lines.append(f"[{section}]")
+        for f in fields(value):
+            given = getattr(value, f.name)
+            lines.append(f"{f.name} = {_toml(given)}".ljust(36) + f"# {f.metadata['help']}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        import json
+
+        return json.dumps(value)  # a JSON string is a TOML basic string
+    return repr(value)
+
+
+def _typed(value: Any, default: Any, name: str, where: str) -> Any:
+    """The value as the kind of its default; numbers may be written as text, whole numbers stand for fractions."""
+    kind = type(default)
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if isinstance(value, bool):
+            return value
+    elif kind is str:
+        if isinstance(value, str):
+            return value
+    elif not isinstance(value, bool):
+        try:
+            if kind is float or not isinstance(value, float):
+                number = kind(value.replace("_", "") if isinstance(value, str) else value)
+                if number == number and abs(number) != float("inf"):
+                    return number
+        except (TypeError, ValueError):
+            pass
+    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
+    raise ConfigError(f"{name} in {where} is {value!r}; it should be {wanted}")
+
+
+def _unknown(name: str, known: Iterable[str], where: str) -> None:
+    near = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
+    raise ConfigError(f"unknown key {name!r} in {where}" + (f"; did you mean {near[0]}?" if near else ""))

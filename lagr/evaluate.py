@@ -1,0 +1,200 @@
+"""How good predictions are: exact match of the form, by category, and what went wrong.
+
+A prediction is right when its form is the form of the data, character for character; where the data has graphs alone,
+when the graphs are isomorphic. Accuracies are in per cent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lagr.datasets import Example
+from lagr.errors import FormError
+from lagr.forms import Formalism
+from lagr.graph import Edge, Graph
+
+# The paper's kinds (appendix, error analysis), and what is left.
+KINDS = {
+    "wrong_edge_label": "a wrong edge label between right nodes",
+    "wrong_edge_nodes": "a right edge label between wrong nodes",
+    "missing_node": "a node is missing",
+    "extra_node": "a node too many",
+    "unconnected_node": "a right node that no edge connects",
+    "missing_edge": "an edge is missing",
+    "extra_edge": "an edge too many",
+    "other": "the graph is right, its form is not: nodes are in other slots",
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    n: int = 0
+    right: int = 0
+
+    @property
+    def exact(self) -> float:
+        return 100 * self.right / self.n if self.n else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy (Wilson)."""
+        if not self.n:
+            return 0.0, 100.0
+        z, p = 1.959963984540054, self.right / self.n
+        middle = p + z * z / (2 * self.n)
+        spread = z * math.sqrt(p * (1 - p) / self.n + z * z / (4 * self.n * self.n))
+        scale = 1 + z * z / self.n
+        return max(0.0, 100 * (middle - spread) / scale), min(100.0, 100 * (middle + spread) / scale)
+
+    def __add__(self, right: bool) -> Score:
+        return Score(self.n + 1, self.right + bool(right))
+
+
+@dataclass
+class Evaluation:
+    split: str
+    score: Score = Score()
+    isomorphic: Score = Score()  # the graph is right, wherever its nodes are
+    nodes: Score = Score()  # all node labels are right
+    edges: Score = Score()  # all edges are right, of the sentences whose nodes are
+    by_category: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
+    kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    examples: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def to_dict(self) -> dict[str, Any]:
+        low, high = self.score.interval
+        return {
+            "split": self.split,
+            "n": self.score.n,
+            "exact": self.score.exact,
+            "low": low,
+            "high": high,
+            "isomorphic": self.isomorphic.exact,
+            "nodes": self.nodes.exact,
+            "edges": self.edges.exact,
+            "by_category": {
+                name: {"n": s.n, "exact": s.exact, "low": s.interval[0], "high": s.interval[1]}
+                for name, s in sorted(self.by_category.items())
+            },
+            "errors": {
+                kind: {"n": self.kinds[kind], "meaning": meaning, "examples": self.examples[kind]}
+                for kind, meaning in KINDS.items()
+            },
+        }
+
+
+def evaluate(
+    examples: Sequence[Example],
+    predicted: Sequence[Graph],
+    formalism: Formalism | None,
+    split: str = "",
+    shown: int = 3,
+) -> Evaluation:
+    """Scores and error kinds; of every kind `shown` examples are kept."""
+    result = Evaluation(split)
+    for example, graph in zip(examples, predicted, strict=True):
+        form = _form(graph, formalism)
+        same_graph = graph == example.graph
+        right = same_graph if example.form is None or formalism is None else form == example.form
+        same_nodes = sorted(graph.nodes) == sorted(example.graph.nodes)
+        result.score += right
+        result.isomorphic += same_graph
+        result.nodes += same_nodes
+        if same_nodes:
+            result.edges += same_graph
+        if example.category:
+            result.by_category[example.category] += right
+        if right:
+            continue
+        for kind in error_kinds(example.graph, graph) or {"other"}:
+            result.kinds[kind] += 1
+            if len(result.examples[kind]) < shown:
+                result.examples[kind].append(
+                    {
+                        "sentence": " ".join(example.tokens),
+                        "category": example.category,
+                        "gold": example.form or example.graph.to_dict(),
+                        "predicted": form or graph.to_dict(),
+                    }
+                )
+    return result
+
+
+def error_kinds(gold: Graph, predicted: Graph) -> set[str]:
+    """Which of KINDS set the predicted graph apart from the gold one."""
+    twin = _twins(gold, predicted)  # gold node → predicted node
+    back = {there: here for here, there in twin.items()}
+    kinds = set()
+    if len(twin) < len(gold.nodes):
+        kinds.add("missing_node")
+    if len(twin) < len(predicted.nodes):
+        kinds.add("extra_node")
+    gold_connected, connected = (_connected(g) for g in (gold, predicted))
+    if any(node in gold_connected and there not in connected for node, there in twin.items()):
+        kinds.add("unconnected_node")
+
+    wanted = {
+        (twin.get(e.source), twin.get(e.target)): e.label for e in gold.edges if {e.source, e.target} <= twin.keys()
+    }
+    found = {(e.source, e.target): e.label for e in predicted.edges}
+    missing = [label for pair, label in wanted.items() if pair not in found]
+    if any(pair in found and found[pair] != label for pair, label in wanted.items()):
+        kinds.add("wrong_edge_label")
+    for pair, label in found.items():
+        if pair in wanted or not set(pair) <= back.keys():
+            continue
+        if label in missing:
+            missing.remove(label)
+            kinds.add("wrong_edge_nodes")
+        else:
+            kinds.add("extra_edge")
+    if missing:
+        kinds.add("missing_edge")
+    return kinds
+
+
+def _form(graph: Graph, formalism: Formalism | None) -> str | None:
+    if formalism is None:
+        return None
+    try:
+        return formalism.write(graph)
+    except FormError:
+        return None  # a graph that has no form is no exact match, whatever it was meant to be
+
+
+def _connected(graph: Graph) -> set[int]:
+    return {end for edge in graph.edges for end in (edge.source, edge.target)}
+
+
+def _twins(gold: Graph, predicted: Graph) -> dict[int, int]:
+    """Pairs of nodes of equal label; among several, those with most neighbours in common, then those of equal slot."""
+    from scipy.optimize import linear_sum_assignment
+
+    views = [[_view(graph, node) for node in range(len(graph.nodes))] for graph in (gold, predicted)]
+    twin: dict[int, int] = {}
+    for label in sorted(set(gold.nodes) & set(predicted.nodes)):
+        here, there = ([i for i, other in enumerate(g.nodes) if other == label] for g in (gold, predicted))
+        likeness = np.zeros((len(here), len(there)))
+        for row, i in enumerate(here):
+            for column, j in enumerate(there):
+                likeness[row, column] = len(views[0][i] & views[1][j])
+                if gold.slots is not None and predicted.slots is not None and gold.slots[i] == predicted.slots[j]:
+                    likeness[row, column] += 0.5
+        rows, columns = linear_sum_assignment(likeness, maximize=True)
+        twin |= {here[row]: there[column] for row, column in zip(rows, columns, strict=True)}
+    return twin
+
+
+def _view(graph: Graph, node: int) -> set[tuple[str, str, str]]:
+    def seen(edge: Edge) -> tuple[str, str, str] | None:
+        if edge.source == node:
+            return "out", edge.label, graph.nodes[edge.target]
+        return ("in", edge.label, graph.nodes[edge.source]) if edge.target == node else None
+
+    return {view for edge in graph.edges if (view := seen(edge)) is not None}

@@ -1,0 +1,113 @@
+"""A run folder: everything a training run leaves behind, in files that need no code to be read.
+
+config.toml             the whole configuration
+vocab.json              words and labels
+model.safetensors       the weights
+metrics.jsonl           losses and evaluations, a line each
+report.json             what came out: accuracies, every start with its seed, time, machine
+state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
+alignments.safetensors  the alignments that weak supervision settled on
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from lagr import __version__
+from lagr.config import Config, from_dict, read_toml, to_toml
+from lagr.errors import RunError
+from lagr.vocab import Vocabulary
+
+FORMAT = 1
+
+CONFIG, VOCAB, MODEL, METRICS, REPORT = "config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "report.json"
+STATE, ALIGNMENTS = "state.safetensors", "alignments.safetensors"
+
+
+def create(folder: str | Path) -> Path:
+    """A new, empty run folder; one that holds anything is never written over."""
+    folder = Path(folder)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise RunError(f"{folder} already holds files; go on with --resume, or give another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} can't be created: {error.strerror}") from None
+    return folder
+
+
+def open_run(folder: str | Path) -> Path:
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file():
+        raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it")
+    return folder
+
+
+def write_config(folder: Path, config: Config, formalism: str | None) -> None:
+    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\n\n'
+    write_text(folder / CONFIG, about + to_toml(config))
+
+
+def read_config(folder: Path) -> tuple[Config, str | None]:
+    """The configuration of a run and its formalism."""
+    raw = read_toml(folder / CONFIG)
+    about = raw.get("about", {})
+    if about.get("format") != FORMAT:
+        raise RunError(
+            f"{folder} is of format {about.get('format')}, written by lagr {about.get('lagr', 'unknown')}; "
+            f"this is lagr {__version__}, which reads format {FORMAT}: train it again, or use that version"
+        )
+    return from_dict(raw, str(folder / CONFIG)), about.get("formalism") or None
+
+
+def read_vocab(folder: Path) -> Vocabulary:
+    try:
+        return Vocabulary.from_json((folder / VOCAB).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise RunError(f"{folder} has no readable {VOCAB}") from None
+
+
+def read_weights(folder: Path, model: nn.Module) -> None:
+    path = folder / MODEL
+    if not path.is_file():
+        hint = "training has not finished: go on with --resume" if (folder / STATE).is_file() else "train it again"
+        raise RunError(f"{folder} has no {MODEL}; {hint}")
+    tensors, _ = read_tensors(path)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError:
+        raise RunError(f"{path} doesn't fit {CONFIG} and {VOCAB} beside it; the files are of different runs") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], note: dict[str, Any] | None = None) -> None:
+    """Tensors, with a note beside them, whole or not at all: a run killed while saving keeps its last checkpoint."""
+    partial = path.with_name(path.name + ".partial")
+    host = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    save_file(host, partial, metadata={"note": json.dumps(note or {})})
+    partial.replace(path)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {}).get("note", "{}"))
+        return load_file(path), note
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise RunError(f"{path} can't be read ({error})") from None
