@@ -50,7 +50,9 @@ class Score:
         middle = p + z * z / (2 * self.n)
         spread = z * math.sqrt(p * (1 - p) / self.n + z * z / (4 * self.n * self.n))
         scale = 1 + z * z / self.n
-        return max(0.0, 100 * (middle - spread) / scale), min(100.0, 100 * (middle + spread) / scale)
+        low = 100 * (middle - spread) / scale if self.right else 0.0  # exact at the ends, where rounding isn't
+        high = 100 * (middle + spread) / scale if self.right < self.n else 100.0
+        return low, high
 
     def __add__(self, right: bool) -> Score:
         return Score(self.n + 1, self.right + bool(right))
@@ -120,7 +122,7 @@ def evaluate(
                         "sentence": " ".join(example.tokens),
                         "category": example.category,
                         "gold": example.form or example.graph.to_dict(),
-                        "predicted": form or graph.to_dict(),
+                        "predicted": form or _brief(graph),
                     }
                 )
     return result
@@ -166,6 +168,11 @@ def _form(graph: Graph, formalism: Formalism | None) -> str | None:
         return formalism.write(graph)
     except FormError:
         return None  # a graph that has no form is no exact match, whatever it was meant to be
+
+
+def _brief(graph: Graph) -> dict[str, Any] | str:
+    """The graph as plain lists, unless it is the tangle that an untrained model gives."""
+    return graph.to_dict() if len(graph.edges) <= 60 else f"{len(graph.nodes)} nodes, {len(graph.edges)} edges"
 
 
 def _connected(graph: Graph) -> set[int]:

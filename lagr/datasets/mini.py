@@ -121,7 +121,7 @@ class Grammar:
     def transitive(self, s: Sentence, agent: str = "", theme: str = "", verb: str = "", subject_pps: int = 0,
                    object_pps: int | None = None) -> int:  # fmt: skip
         lemma, past, _ = self.verb(TRANSITIVE, verb, ONLY_PASSIVE)
-        subject = self.noun_phrase(s, "subject", agent, subject_pps)
+        subject = self.noun_phrase(s, "subject", agent, subject_pps, avoid=theme)
         slot = s.say(past, lemma)
         s.link(slot, "agent", subject)
         s.link(slot, "theme", self.noun_phrase(s, "object", theme, object_pps))
@@ -179,9 +179,9 @@ class Grammar:
         pool = [v for v in verbs if v[0] == wanted] if wanted else [v for v in verbs if v[0] != held_back]
         return self.rng.choice(pool)
 
-    def noun_phrase(self, s: Sentence, position: str, head: str = "", pps: int | None = None) -> int:
+    def noun_phrase(self, s: Sentence, position: str, head: str = "", pps: int | None = None, avoid: str = "") -> int:
         """Writes a noun phrase and returns its slot. Unless told, only objects carry prepositional phrases."""
-        used = set(s.labels.values())
+        used = {*s.labels.values(), avoid}
         if not head and self.rng.random() < 0.3 and not pps:
             head = self.pick([n for n in NAMES if position == "subject" or n != ONLY_SUBJECT_NAME], used)
         if head in NAMES:

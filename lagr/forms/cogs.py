@@ -116,6 +116,8 @@ def write(graph: Graph) -> str:
         if graph.nodes[edge.target] == ARTICLE:
             raise FormError(f"an article can't be the {edge.label!r} of {graph.nodes[edge.source]!r}")
         if edge.label == ARTICLE_EDGE:
+            if edge.target in definite or _NAME.fullmatch(graph.nodes[edge.target]):
+                raise FormError(f"{graph.nodes[edge.target]!r} can't have this article: it is a name, or has another")
             definite.add(edge.target)
 
     def variable(node: int) -> str:

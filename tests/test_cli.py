@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lagr import config
+from lagr.cli import main
+from lagr.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+
+
+def lagr(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.mark.parametrize("arguments", ["--help", "train --help", "presets", "data check --help"])
+def test_help_needs_no_torch(arguments: str) -> None:
+    code = (
+        f"import sys; sys.argv = ['lagr', *{arguments.split()!r}]\n"
+        "from lagr.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'scipy', 'rich', 'rustworkx', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_graph_forms_and_datasets_need_no_torch() -> None:
+    code = "import sys, lagr.graph, lagr.forms, lagr.datasets.check, lagr.datasets.fetch, lagr.datasets as d; d.open_source('mini', size=20); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_evaluate_writes_what_scripts_rely_on(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "result.json"
+    status, out, _ = lagr("evaluate", str(small_run), "--split", "gen", "--json", str(file), capsys=capsys)
+    report = json.loads(file.read_text())
+    assert status == 0 and f"{report['exact']:.2f} % exact" in out and "pp_on_subject" in out
+    assert report["split"] == "gen" and report["low"] <= report["exact"] <= report["high"]
+    assert set(report["by_category"]["deeper_pp"]) >= {"n", "exact"}
+    assert report["n"] == sum(c["n"] for c in report["by_category"].values())
+    saved = json.loads((small_run / "report.json").read_text())["evaluation"]["gen"]
+    assert saved == report
+    status, out, _ = lagr("evaluate", str(small_run), "--json", "-", capsys=capsys)
+    assert json.loads(out)["split"] == "test"
+
+
+@pytest.mark.parametrize("kind", ["form", "json", "text", "svg", "dot"])
+def test_parse_prints_every_format(small_run: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = lagr("parse", str(small_run), "The walrus painted a lantern.", "--format", kind, capsys=capsys)
+    assert status == 0 and "walrus" in out
+    if kind == "json":
+        assert json.loads(out)["tokens"] == ["The", "walrus", "painted", "a", "lantern", "."]
+    if kind == "svg":
+        assert out.startswith("<svg")
+
+
+def test_parse_reads_lines_from_stdin(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Ida sang .\n\nOskar yawned .\n"))
+    status, out, _ = lagr("parse", str(small_run), "-", "--format", "json", capsys=capsys)
+    assert status == 0 and [json.loads(line)["tokens"][0] for line in out.splitlines()] == ["Ida", "Oskar"]
+
+
+def test_align_writes_data_that_can_be_trained_on(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "aligned.jsonl"
+    assert lagr("align", str(small_run), "--out", str(file), capsys=capsys)[0] == 0
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 300 and all(len(row["alignment"]) == len(row["graph"]["nodes"]) for row in rows)
+    status, out, _ = lagr("align", str(small_run), "--split", "dev", capsys=capsys)
+    assert status == 0 and len(out.splitlines()) == 30
+    arguments = ("train", "quickstart", "--out", str(tmp_path / "run"), "--data.size", "300", "--align.supervision", "strong",
+                 "--align.start", "model", "--align.hold", "0", "--align.given", str(file), "--train.steps", "2")  # fmt: skip
+    status, out, _ = lagr(*arguments, capsys=capsys)
+    assert status == 0 and "% exact" in out
+
+
+def test_several_seeds_are_trained_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "train",
+        "quickstart",
+        "--out",
+        str(tmp_path / "run"),
+        "--data.size",
+        "50",
+        "--train.steps",
+        "3",
+        "--seeds",
+        "2",
+    ]
+    assert lagr(*arguments, capsys=capsys)[0] == 0
+    seeds = [
+        json.loads((tmp_path / "run" / f"seed-{i}" / "report.json").read_text())["starts"][0]["seed"] for i in (0, 1)
+    ]
+    assert seeds == [0, 1]
+    assert lagr(*arguments, "--resume", capsys=capsys)[0] == 0  # all are finished: nothing to do
+    assert lagr(*arguments, capsys=capsys)[0] == 1
+
+
+def test_data_check_counts_and_finds_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = lagr("data", "check", "mini", capsys=capsys)
+    assert status == 0 and "no failure" in out and "4,000" in out
+    row = {"tokens": ["Ida", "sang"], "form": "sing . agent ( x _ 1 , Ida )", "formalism": "cogs"}
+    wrong = {**row, "graph": {"nodes": ["Ida", "sing"], "edges": [[1, "theme", 0]]}, "alignment": [0, 1]}
+    file = tmp_path / "a.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps(wrong) + "\n")
+    status, out, err = lagr("data", "check", str(file), "--json", str(tmp_path / "a.json"), capsys=capsys)
+    assert status == 1 and "1 of 2 rows fail" in err and "first failures" in out
+    assert json.loads((tmp_path / "a.json").read_text())["failed"] == 1
+
+
+BAD = {
+    "missing preset": (["train", "quikstart"], "did you mean quickstart?"),
+    "missing file": (["train", "none.toml"], "no file none.toml"),
+    "missing run": (["parse", "none", "Ida sang ."], "no run folder"),
+    "missing data": (["train", "cogs-strong-lstm-sh", "--data", "none"], "lagr data fetch cogs"),
+    "bad value": (["train", "quickstart", "--train.steps", "many"], "should be a whole number"),
+    "bad choice": (["train", "quickstart", "--model.encoder", "gru"], "transformer or lstm"),
+    "no steps": (["train", "quickstart", "--train.steps", "0"], "at least 1"),
+    "no seeds": (["train", "quickstart", "--seeds", "0"], "at least one seed"),
+    "empty sentence": (["parse", "RUN", ""], "empty"),
+    "NUL byte": (["parse", "RUN", "Ida\0sang"], "NUL"),
+    "10,000 tokens": (["parse", "RUN", "word " * 10_000], "10,000 tokens"),
+    "missing split": (["evaluate", "RUN", "--split", "mars"], "it has train, dev, test, gen"),
+    "unwritable": (["evaluate", "RUN", "--json", "/nowhere/x.json"], "can't be written"),
+    "taken folder": (["train", "quickstart", "--out", "RUN"], "already holds files"),
+    "nothing given": (["train", "quickstart", "--align.given", "none.jsonl", "--out", "OUT"], "no file none.jsonl"),
+    "hold without start": (["train", "quickstart", "--align.start", "model"], "align.hold needs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_status_1(
+    case: str, small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, complaint = BAD[case]
+    places = {"RUN": str(small_run), "OUT": str(tmp_path / "out")}
+    before = sorted(path.name for path in small_run.iterdir())
+    status, out, err = lagr(*(places.get(a, a) for a in arguments), capsys=capsys)
+    assert status == 1 and out == ""
+    assert err.startswith("lagr: ") and err.count("\n") == 1 and complaint in err
+    assert sorted(path.name for path in small_run.iterdir()) == before and not (tmp_path / "out").exists()
+
+
+def test_an_unknown_option_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "quickstart", "--train.stpes", "3"])
+    assert caught.value.code == 2 and "did you mean --train.steps?" in capsys.readouterr().err
+
+
+# Configuration
+
+
+@pytest.mark.parametrize("name", config.presets())
+def test_every_preset_loads_and_survives_being_written(name: str) -> None:
+    settings = config.load(name)
+    assert config.from_dict(tomllib.loads(config.to_toml(settings)), "again") == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[train]\nstpes = 3", "did you mean train.steps?"),
+        ("[trian]\nsteps = 3", "did you mean train?"),
+        ("steps = 3", "unknown key 'steps'"),
+        ("[train]\nsteps = 3.5", "whole number"),
+        ("[train]\nsteps = true", "whole number"),
+        ("[align]\nremember = 1", "true or false"),
+        ("[train]\nlearning_rate = nan", "should be a number"),
+        ("[train]\nbatch = -1", "negative"),
+        ("[model]\nwidth = 30", "multiple of 2"),
+        ("[model]\ndropout = 1.0", "below 1"),
+        ("[train", "is no TOML"),
+    ],
+)
+def test_a_bad_settings_file_names_the_key(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.load(str(file))
+    assert complaint in str(caught.value)

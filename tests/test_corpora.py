@@ -1,0 +1,46 @@
+"""Round trips over every row of the real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagr.datasets import check, open_source, tokenize
+
+
+def test_every_cogs_row_comes_back(cogs_data: Path) -> None:
+    counts = check.check(open_source("cogs", cogs_data))
+    rows = {split: c["rows"] for split, c in counts["splits"].items()}
+    assert rows == {"train": 24_155, "dev": 3_000, "test": 3_000, "gen": 21_000}
+    assert counts["failed"] == 0
+    for c in counts["splits"].values():
+        assert c["round_trips"] + c["partly_kept"] == c["rows"] == c["aligned"]
+    assert counts["splits"]["train"]["partly_kept"] == 81  # the verbs among the 143 one-word rows
+    assert counts["splits"]["train"]["categories"]["primitive"] == 143
+    known = counts["node_labels"].keys() - {"gardner", "monastery"}
+    assert len(known) + 1 == 645 and len(counts["edge_labels"]) + 1 == 10  # with null, as in the paper
+
+
+def test_every_cfq_query_comes_back(cfq_data: Path) -> None:
+    counts = check.check(open_source("cfq", cfq_data, "all"))
+    (c,) = counts["splits"].values()
+    assert counts["failed"] == 0 and c["round_trips"] == c["rows"] == 119_679
+    assert len(counts["node_labels"]) == 84 and c["most_nodes"] == 18
+    assert set(counts["edge_labels"]) == {"agent", "theme", "FILTER", "FILTER2"}
+    assert counts["node_labels"]["^ns:people.person.gender"] > 0
+
+
+@pytest.mark.parametrize(
+    ("partition", "sizes"), [("mcd1", (95_743, 11_968, 11_968)), ("random_split", (47_974, 5_916, 5_917))]
+)
+def test_cfq_partitions_are_read_whole(cfq_data: Path, partition: str, sizes: tuple[int, ...]) -> None:
+    source = open_source("cfq", cfq_data, partition)
+    assert tuple(len(source.read(split)) for split in source.splits) == sizes
+
+
+def test_tokenize_agrees_with_the_corpora(cogs_data: Path, cfq_data: Path) -> None:
+    for source in (open_source("cogs", cogs_data), open_source("cfq", cfq_data, "mcd1")):
+        for split in source.splits:
+            for example in source.read(split):
+                assert tokenize(" ".join(example.tokens)) == example.tokens

@@ -1,0 +1,265 @@
+"""The model, the alignment and the loss, against brute force."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lagr.align import Target, infer_alignment, noisy_candidates, place, score
+from lagr.batch import pack
+from lagr.datasets import Example
+from lagr.graph import Edge, Graph
+from lagr.loss import strong_loss, weak_loss
+from lagr.matching import best_assignment
+from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
+from lagr.vocab import Vocabulary
+
+
+def random_distribution(
+    slots: list[int], V: int = 4, E: int = 3, seed: int = 0, scale: float = 2.0
+) -> GraphDistribution:
+    generator = torch.Generator().manual_seed(seed)
+    B, M = len(slots), max(slots)
+    present = torch.arange(M) < torch.tensor(slots)[:, None]
+    nodes, edges = (torch.randn(*size, generator=generator) * scale for size in ((B, M, V), (B, M, M, E)))
+    return GraphDistribution.from_logits(nodes, edges, present)
+
+
+def random_target(nodes: list[int], V: int = 4, E: int = 3, seed: int = 0) -> Target:
+    """For every sentence that many nodes, with edges on about half of the pairs."""
+    generator = torch.Generator().manual_seed(seed)
+    B, J = len(nodes), max(1, *nodes)
+    labels = torch.zeros(B, J, dtype=torch.long)
+    rows: list[list[tuple[int, int, int]]] = []
+    for b, count in enumerate(nodes):
+        labels[b, :count] = torch.randint(1, V, (count,), generator=generator)
+        pairs = [(s, t) for s in range(count) for t in range(count) if torch.rand((), generator=generator) < 0.5]
+        rows.append([(s, int(torch.randint(1, E, (), generator=generator)), t) for s, t in pairs])
+    G = max(1, *map(len, rows))
+    edges = torch.tensor([row + [(0, NULL, 0)] * (G - len(row)) for row in rows])
+    return Target(labels, edges[..., 0], edges[..., 1], edges[..., 2])
+
+
+def all_alignments(nodes: int, slots: int) -> Tensor:
+    return torch.tensor(list(permutations(range(slots), nodes)))
+
+
+def log_prob_by_loops(dist: GraphDistribution, labels: GraphLabels, b: int) -> float:
+    total, M = 0.0, int(dist.slots[b].sum())
+    for j in range(M):
+        total += float(dist.node_log_probs[b, j, labels.nodes[b, j]])
+        for k in range(M):
+            total += float(dist.edge_log_probs[b, j, k, labels.edges[b, j, k]])
+    return total
+
+
+# GraphDistribution
+
+
+def test_log_prob_is_the_sum_over_all_slots_and_pairs_that_exist() -> None:
+    dist = random_distribution([4, 2])
+    labels = GraphLabels(torch.randint(4, (2, 4)), torch.randint(3, (2, 4, 4)))
+    expected = [log_prob_by_loops(dist, labels, b) for b in range(2)]
+    torch.testing.assert_close(dist.log_prob(labels), torch.tensor(expected))
+
+
+def test_argmax_is_the_likeliest_of_all_graphs() -> None:
+    dist = random_distribution([2], V=2, E=2)
+    best, everything = dist.log_prob(dist.argmax()), []
+    for code in range(2**6):
+        bits = [(code >> i) & 1 for i in range(6)]
+        everything.append(dist.log_prob(GraphLabels(torch.tensor([bits[:2]]), torch.tensor(bits[2:]).view(1, 2, 2))))
+    assert best == torch.stack(everything).max()
+    torch.testing.assert_close(torch.stack(everything).exp().sum(), torch.tensor(1.0))
+
+
+# Model
+
+KINDS = [(e, s, L) for e in ("transformer", "lstm") for s in ("shared", "separate") for L in (1, 2, 3)]
+
+
+def small_model(encoder: str = "transformer", encoders: str = "separate", graph_layers: int = 1) -> LAGr:
+    torch.manual_seed(1)
+    return LAGr(
+        9, 5, 3, encoder=encoder, encoders=encoders, graph_layers=graph_layers, width=16, encoder_layers=2
+    ).eval()
+
+
+@pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
+def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
+    encoder: str, encoders: str, graph_layers: int
+) -> None:
+    model = small_model(encoder, encoders, graph_layers)
+    sentences, lengths = torch.randint(2, 9, (3, 6)), torch.tensor([6, 3, 1])
+    together = model(sentences, lengths)
+    for b, n in enumerate(lengths.tolist()):
+        for padding in (0, 4):
+            tokens = torch.nn.functional.pad(sentences[b : b + 1, :n], (0, padding), value=7)  # any word as padding
+            alone, m = model(tokens, lengths[b : b + 1]), n * graph_layers
+            torch.testing.assert_close(alone.node_log_probs[0, :m], together.node_log_probs[b, :m], atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                alone.edge_log_probs[0, :m, :m], together.edge_log_probs[b, :m, :m], atol=1e-5, rtol=0
+            )
+            assert int(alone.slots.sum()) == m
+
+
+@pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
+def test_every_parameter_learns(encoder: str, encoders: str, graph_layers: int) -> None:
+    model = small_model(encoder, encoders, graph_layers).train()
+    tokens = torch.randint(2, 9, (4, 5))
+    target = random_target([3, 2, 3, 1], V=5)
+    loss, _ = weak_loss(model(tokens, torch.tensor([5, 3, 4, 1])), target, 2, 1.0)
+    loss.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+def test_the_edge_scorer_is_what_its_formula_says() -> None:
+    model = small_model(graph_layers=2)
+    tokens, lengths = torch.randint(2, 9, (1, 3)), torch.tensor([3])
+    hidden = model.edge_encoder(model.embed(tokens), torch.ones(1, 3, dtype=torch.bool))[0]  # type: ignore[misc]
+    width, E = model.edge_width, 3
+    logits = torch.zeros(6, 6, E)
+    for source in range(6):
+        for target in range(6):
+            for label in range(E):
+                rows = []
+                for linear, slot in ((model.edge_queries, source), (model.edge_keys, target)):
+                    token, layer = slot // 2, slot % 2
+                    at = (layer * E + label) * width
+                    rows.append(linear.weight[at : at + width] @ hidden[token] + linear.bias[at : at + width])
+                logits[source, target, label] = rows[0] @ rows[1]
+    torch.testing.assert_close(model(tokens, lengths).edge_log_probs[0], logits.log_softmax(-1))
+
+
+def test_an_edges_width_is_the_models_over_the_labels_unless_told() -> None:
+    assert LAGr(5, 4, 10, width=512, encoder_layers=1).edge_width == 51
+    assert LAGr(5, 4, 10, width=512, encoder_layers=1, edge_width=64).edge_width == 64
+
+
+# Alignment
+
+
+def test_place_puts_every_node_and_edge_in_its_slot() -> None:
+    target = Target(
+        torch.tensor([[2, 3, NULL]]), torch.tensor([[0, 0]]), torch.tensor([[1, NULL]]), torch.tensor([[1, 0]])
+    )
+    labels = place(target, torch.tensor([[3, 0, 0]]), 4)
+    assert labels.nodes.tolist() == [[3, 0, 0, 2]]  # padding overwrites nothing, not even in slot 0
+    expected = torch.zeros(4, 4, dtype=torch.long)
+    expected[3, 0] = 1  # from the source's slot to the target's
+    assert labels.edges[0].tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)).filter(lambda p: p[0] <= p[1]), min_size=1, max_size=3),
+       st.integers(0, 1000))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_the_score_of_an_alignment_is_what_its_graph_gains_over_the_empty_graph(
+    sizes: list[tuple[int, int]], seed: int
+) -> None:
+    nodes, slots = [list(column) for column in zip(*sizes, strict=True)]
+    dist, target = random_distribution(slots, seed=seed), random_target(nodes, seed=seed)
+    alignment = torch.zeros_like(target.nodes)
+    for b, (J, M) in enumerate(sizes):
+        alignment[b, :J] = torch.randperm(M)[:J]
+    M = dist.slots.shape[1]
+    empty = GraphLabels(torch.zeros(len(sizes), M, dtype=torch.long), torch.zeros(len(sizes), M, M, dtype=torch.long))
+    gained = dist.log_prob(place(target, alignment, M)) - dist.log_prob(empty)
+    torch.testing.assert_close(score(dist, target, alignment[:, None])[:, 0], gained, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("nodes", "slots"), [(1, 1), (2, 4), (3, 3), (4, 5), (3, 6)])
+def test_without_noise_the_candidate_is_the_best_of_all_alignments_for_the_nodes(
+    nodes: int, slots: int, seed: int
+) -> None:
+    dist, target = random_distribution([slots], seed=seed), random_target([nodes], seed=seed)
+    no_edges = Target(target.nodes, target.sources, torch.zeros_like(target.labels), target.targets)
+    found = noisy_candidates(dist, target, 1, 0.0, None)
+    best = score(dist, no_edges, all_alignments(nodes, slots)[None]).max()
+    torch.testing.assert_close(score(dist, no_edges, found).squeeze(), best)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_noisy_candidates_find_the_best_of_all_alignments(seed: int) -> None:
+    dist, target = random_distribution([4], seed=seed, scale=1.0), random_target([3], seed=seed)
+    found = infer_alignment(dist, target, 400, 3.0, torch.Generator().manual_seed(seed))
+    best = score(dist, target, all_alignments(3, 4)[None]).max()
+    torch.testing.assert_close(score(dist, target, found[:, None]).squeeze(), best)
+
+
+def test_the_kept_candidate_is_the_best_by_nodes_and_edges_of_those_tried() -> None:
+    dist, target = random_distribution([5, 4], seed=3), random_target([3, 4], seed=3)
+    tried = noisy_candidates(dist, target, 6, 2.0, torch.Generator().manual_seed(0))
+    kept = infer_alignment(dist, target, 6, 2.0, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(score(dist, target, kept[:, None])[:, 0], score(dist, target, tried).amax(1))
+
+
+def test_the_previous_alignment_is_one_more_candidate() -> None:
+    dist, target = random_distribution([4, 4], seed=1), random_target([3, 3], seed=1)
+    everything = all_alignments(3, 4)[None].expand(2, -1, -1)
+    best = everything[torch.arange(2), score(dist, target, everything).argmax(1)]
+    assert (
+        infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0), previous=best).tolist()
+        == best.tolist()
+    )
+    unknown = torch.tensor([[-1, -1, -1], best[1].tolist()])
+    alone = infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0))
+    mixed = infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0), previous=unknown)
+    assert mixed[0].tolist() == alone[0].tolist() and mixed[1].tolist() == best[1].tolist()
+
+
+def test_no_gradient_flows_through_an_alignment() -> None:
+    logits = torch.randn(1, 3, 4, requires_grad=True)
+    dist = GraphDistribution.from_logits(logits, torch.randn(1, 3, 3, 3), torch.ones(1, 3, dtype=torch.bool))
+    assert not infer_alignment(dist, random_target([2]), 2, 1.0).requires_grad
+
+
+@given(st.integers(0, 5), st.integers(1, 6), st.integers(0, 10_000), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_matching_equals_brute_force(rows: int, columns: int, seed: int, tied: bool) -> None:
+    rows = min(rows, columns)
+    gain = torch.randn(1, 1, rows, columns, generator=torch.Generator().manual_seed(seed)) * 5
+    gain = gain.round() if tied else gain
+    found = best_assignment(gain, torch.tensor([rows]), torch.tensor([columns]))[0, 0]
+    assert len(set(found.tolist())) == rows
+    totals = [sum(float(gain[0, 0, r, c]) for r, c in enumerate(p)) for p in permutations(range(columns), rows)]
+    assert sum(float(gain[0, 0, r, c]) for r, c in enumerate(found.tolist())) == pytest.approx(max(totals), abs=1e-4)
+
+
+# Loss
+
+
+@pytest.mark.parametrize("graph_layers", [1, 2])
+def test_weak_loss_with_the_gold_alignment_is_the_strong_loss(graph_layers: int) -> None:
+    """The gold alignment is injected as candidate K + 1; noise makes the others worse, and one of them is checked to be."""
+    examples = [
+        Example(("a", "b", "c"), Graph(("p", "q", "p"), (Edge(0, "x", 1), Edge(1, "y", 2)), slots=(0, 1, 2))),
+        Example(("b", "a"), Graph(("q",), slots=(1,))),
+    ]
+    data = pack(examples, Vocabulary.of(examples), graph_layers)
+    batch = data.take(torch.arange(2).numpy())
+    slots = 3 * graph_layers
+    gold = place(batch.target, batch.alignment, slots)
+    sharp = [5.0 * torch.nn.functional.one_hot(t, n).float() for t, n in ((gold.nodes, 3), (gold.edges, 3))]
+    sharp = [logits + 0.1 * torch.randn(logits.shape) for logits in sharp]
+    present = torch.arange(slots) < graph_layers * batch.lengths[:, None]
+    dist = GraphDistribution.from_logits(*sharp, present)
+    generator = torch.Generator().manual_seed(0)
+    strong = strong_loss(dist, batch.target, batch.alignment)
+    noisy, _ = weak_loss(dist, batch.target, 1, 100.0, generator)
+    weak, used = weak_loss(dist, batch.target, 1, 100.0, generator, previous=batch.alignment)
+    assert noisy > strong
+    assert weak == strong and used[0].tolist() == batch.alignment[0].tolist()
+
+
+def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
+    dist, target = random_distribution([3, 4]), random_target([2, 3])
+    alignment = torch.tensor([[2, 0, 0], [1, 3, 0]])
+    labels = place(target, alignment, 4)
+    expected = -sum(log_prob_by_loops(dist, labels, b) for b in range(2)) / 2
+    assert float(strong_loss(dist, target, alignment)) == pytest.approx(expected, rel=1e-5)
