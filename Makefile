@@ -1,0 +1,37 @@
+# Two commands do everything: `make quickstart` and `make test`. The rest are parts of them.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+RUN := runs/quickstart
+SENTENCE := The lobster threw a teapot under the bridge to Oskar .
+
+.PHONY: quickstart test lint clean
+
+quickstart: .venv/ready
+	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
+	else $(BIN)/lagr train quickstart --out $(RUN) $(if $(wildcard $(RUN)/state.safetensors),--resume); fi
+	@echo; $(BIN)/lagr evaluate $(RUN) --split test
+	@echo; echo "$(SENTENCE)"; echo
+	@$(BIN)/lagr parse $(RUN) "$(SENTENCE)"
+	@echo; $(BIN)/lagr parse $(RUN) "$(SENTENCE)" --format text
+	@$(BIN)/lagr parse $(RUN) "$(SENTENCE)" --format svg > $(RUN)/parse.svg
+	@echo; echo "The same picture is in $(RUN)/parse.svg"
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(RUN)
