@@ -19,8 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lagr.chance import normal
 from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
+
+NOISE_SITE = 1_000  # apart from the sites of dropout
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,16 @@ def score(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor
 
 
 def noisy_candidates(
-    dist: GraphDistribution, target: Target, candidates: int, noise: float, generator: torch.Generator | None
+    dist: GraphDistribution, target: Target, candidates: int, noise: float, keys: Tensor | None = None
 ) -> Tensor:
-    """K alignments, each exact for the node gains plus its own noise ε ~ N(0, σ).   (B, K, J)"""
+    """K alignments, each exact for the node gains plus its own noise ε ~ N(0, σ).   (B, K, J)
+
+    keys: what the noise is drawn from, one for each of S equal parts of the batch.
+    """
     gain = node_gain(dist, target)[:, None].expand(-1, candidates, -1, -1)
     if noise > 0:
-        gain = gain + noise * torch.randn(gain.shape, generator=generator, device=gain.device)
+        keys = gain.new_zeros(1, dtype=torch.int32) if keys is None else keys
+        gain = gain + noise * normal((len(keys), gain.numel() // len(keys)), keys, site=NOISE_SITE).view(gain.shape)
     return best_assignment(gain, (target.nodes != NULL).sum(1), dist.slots.sum(1))
 
 
@@ -93,7 +100,7 @@ def infer_alignment(
     target: Target,
     candidates: int,
     noise: float,
-    generator: torch.Generator | None = None,
+    keys: Tensor | None = None,
     previous: Tensor | None = None,
 ) -> Tensor:
     """The candidate with the highest full likelihood, of K noisy ones and the previous alignment.   (B, J)
@@ -101,11 +108,12 @@ def infer_alignment(
     previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. No gradient
     flows through an alignment.
     """
-    tried = noisy_candidates(dist, target, candidates, noise, generator)
+    tried = noisy_candidates(dist, target, candidates, noise, keys)
     if previous is not None:
         tried = torch.cat([tried, previous.clamp(min=0)[:, None]], dim=1)
     scores = score(dist, target, tried)
     if previous is not None:
-        scores[:, -1].masked_fill_(previous[:, 0] < 0, -torch.inf)
-    best = scores.argmax(1)
-    return tried[torch.arange(len(best), device=best.device), best]
+        unknown = (previous[:, :1] < 0) & (torch.arange(tried.shape[1], device=tried.device) == candidates)
+        scores = scores.masked_fill(unknown, -torch.inf)
+    best = scores.argmax(1)[:, None, None].expand(-1, 1, tried.shape[2])
+    return tried.gather(1, best).squeeze(1)

@@ -1,9 +1,10 @@
-"""Examples as packed tensors on the device, and the batches drawn from them."""
+"""Examples as packed tensors on the device, buckets of similar length, and which rows each step takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -14,12 +15,21 @@ from lagr.datasets import Example
 from lagr.errors import DataError
 from lagr.vocab import Vocabulary
 
-POOL = 32  # batches among which sentences are sorted by length, so that a batch has little padding
+MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Examples of similar length, and the sizes that their batches are padded to."""
+
+    rows: np.ndarray
+    tokens: int
+    nodes: int
+    edges: int
 
 
 @dataclass(frozen=True)
 class Batch:
-    rows: Tensor  # (B,), which examples these are
     tokens: Tensor  # (B, N)
     lengths: Tensor  # (B,)
     target: Target
@@ -31,39 +41,26 @@ class Packed:
     """All examples of a split, padded, in one tensor a field."""
 
     batch: Batch
-    token_counts: np.ndarray  # lengths, node and edge counts again, on the host: a batch is cut to its
-    node_counts: np.ndarray  # longest without asking the device
-    edge_counts: np.ndarray
+    buckets: tuple[Bucket, ...]
 
-    def __len__(self) -> int:
-        return len(self.token_counts)
-
-    def take(self, rows: np.ndarray) -> Batch:
-        """The batch of these rows, cut to its longest sentence and largest graph."""
-        N, J, G = (
-            max(1, int(counts[rows].max(initial=0)))
-            for counts in (self.token_counts, self.node_counts, self.edge_counts)
-        )
-        all_, target = self.batch, self.batch.target
-        index = torch.as_tensor(rows, device=all_.tokens.device)
+    def take(self, rows: Tensor, bucket: Bucket) -> Batch:
+        """The batch of these rows, cut to the sizes of their bucket; all on the device."""
+        whole, target = self.batch, self.batch.target
+        parts = (target.sources, target.labels, target.targets)
         return Batch(
-            index,
-            all_.tokens[index, :N],
-            all_.lengths[index],
-            Target(*(t[index, :size] for t, size in zip(
-                (target.nodes, target.sources, target.labels, target.targets), (J, G, G, G), strict=True))),
-            all_.alignment[index, :J],
-        )  # fmt: skip
+            whole.tokens[rows, : bucket.tokens],
+            whole.lengths[rows],
+            Target(target.nodes[rows, : bucket.nodes], *(part[rows, : bucket.edges] for part in parts)),
+            whole.alignment[rows, : bucket.nodes],
+        )
 
 
 def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
-    token_counts = np.array([len(e.tokens) for e in examples], dtype=np.int64)
-    node_counts = np.array([len(e.graph.nodes) for e in examples], dtype=np.int64)
-    edge_counts = np.array([len(e.graph.edges) for e in examples], dtype=np.int64)
-    n, N, J, G = len(examples), *(int(c.max(initial=1)) or 1 for c in (token_counts, node_counts, edge_counts))
-    tokens, nodes, alignment = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64), np.full((n, J), -1, np.int64)
-    edges = np.zeros((3, n, G), np.int64)
+    sizes = np.array([(len(e.tokens), len(e.graph.nodes), len(e.graph.edges)) for e in examples], dtype=np.int64)
+    n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
+    tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
+    alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
         _check_fits(example, graph_layers)
@@ -76,19 +73,83 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    tensors = [torch.from_numpy(a).to(device) for a in (tokens, token_counts, nodes, *edges, alignment)]
-    target = Target(*tensors[2:6])
-    rows = torch.arange(n, device=device)
-    return Packed(Batch(rows, tensors[0], tensors[1], target, tensors[6]), token_counts, node_counts, edge_counts)
+    on_device = [torch.from_numpy(a).to(device) for a in (tokens, sizes[:, 0].copy(), nodes, *edges, alignment)]
+    batch = Batch(on_device[0], on_device[1], Target(*on_device[2:6]), on_device[6])
+    return Packed(batch, buckets(sizes))
+
+
+def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS) -> tuple[Bucket, ...]:
+    """At most that many buckets, with the lengths at which they end chosen so that padding is least.
+
+    sizes (n, 3): tokens, nodes and edges of every example.
+    """
+    lengths, counts = np.unique(sizes[:, 0], return_counts=True)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    # Of the first e lengths, in as many buckets as allowed so far: how many tokens with padding, and where buckets end.
+    least = [0] + [int(below[e] * lengths[e - 1]) for e in range(1, len(lengths) + 1)]
+    ends: list[list[int]] = [[], *([e] for e in range(1, len(lengths) + 1))]
+    for _ in range(most - 1):
+        better, better_ends = list(least), list(ends)
+        for e in range(1, len(lengths) + 1):
+            for s in range(1, e):
+                cost = least[s] + int((below[e] - below[s]) * lengths[e - 1])
+                if cost < better[e]:
+                    better[e], better_ends[e] = cost, [*ends[s], e]
+        least, ends = better, better_ends
+    found, shortest = [], 0
+    for end in ends[-1]:
+        longest = int(lengths[end - 1])
+        rows = np.flatnonzero((sizes[:, 0] > shortest) & (sizes[:, 0] <= longest))
+        nodes, edges = (max(1, int(sizes[rows, column].max())) for column in (1, 2))
+        found.append(Bucket(rows, longest, nodes, edges))
+        shortest = longest
+    return tuple(found)
+
+
+class Schedule:
+    """Which bucket a step takes, the same for all seeds, and which of its rows each seed takes.
+
+    A bucket comes up in proportion to its size, and gives its rows in an order that depends on the seed and on how
+    often it went round. What a step takes follows from its number: nothing has to be saved, or depends on other seeds.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], batch: int, steps: int) -> None:
+        self.buckets, self.batch = buckets, batch
+        shares = np.array([len(bucket.rows) for bucket in buckets], dtype=float)
+        self.order = np.random.default_rng(0).choice(len(buckets), steps, p=shares / shares.sum())
+        self.earlier = np.zeros(steps, np.int64)  # how often a step's bucket came up before
+        for number in range(len(buckets)):
+            steps_of = np.flatnonzero(self.order == number)
+            self.earlier[steps_of] = np.arange(len(steps_of))
+
+    def bucket(self, step: int) -> int:
+        return int(self.order[step])
+
+    def rows(self, step: int, seeds: Sequence[int]) -> np.ndarray:
+        """(S, B)"""
+        number = self.bucket(step)
+        count = len(self.buckets[number].rows)
+        places = self.earlier[step] * self.batch + np.arange(self.batch)
+        rounds, within = places // count, places % count
+        taken = np.empty((len(seeds), self.batch), np.int64)
+        for s, seed in enumerate(seeds):
+            for turn in range(int(rounds[0]), int(rounds[-1]) + 1):
+                here = rounds == turn
+                taken[s, here] = self._order(seed, number, turn)[within[here]]
+        return taken
+
+    @lru_cache(maxsize=256)  # noqa: B019 a schedule lives as long as its run
+    def _order(self, seed: int, number: int, turn: int) -> np.ndarray:
+        return np.random.default_rng((seed, number, turn)).permutation(self.buckets[number].rows)
 
 
 def pad_tokens(sentences: Sequence[Sequence[str]], vocab: Vocabulary, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """Word numbers (B, N) and lengths (B,) of some sentences."""
+    """Word numbers (1, B, N) and lengths (1, B) of some sentences, for one model."""
     lengths = [len(sentence) for sentence in sentences]
-    tokens = np.zeros((len(sentences), max(lengths, default=1)), np.int64)
+    tokens = np.zeros((1, len(sentences), max(lengths, default=1)), np.int64)
     for row, sentence in enumerate(sentences):
-        tokens[row, : lengths[row]] = vocab.encode(sentence)
-    return torch.from_numpy(tokens).to(device), torch.tensor(lengths, device=device)
+        tokens[0, row, : lengths[row]] = vocab.encode(sentence)
+    return torch.from_numpy(tokens).to(device), torch.tensor([lengths], device=device)
 
 
 def _check_fits(example: Example, graph_layers: int) -> None:
@@ -105,22 +166,3 @@ def _check_fits(example: Example, graph_layers: int) -> None:
 def _shown(example: Example) -> str:
     sentence = " ".join(example.tokens)
     return sentence if len(sentence) <= 60 else sentence[:59] + "…"
-
-
-def epochs(lengths: np.ndarray, batch: int, seed: int, start: int = 0) -> Iterator[np.ndarray]:
-    """Rows of one batch after the other, for ever, from batch number `start` on.
-
-    Every epoch goes through all rows once, in an order that depends on the seed and the epoch alone: what comes
-    next can be known from a step's number, which is what lets an interrupted run go on as if nothing had happened.
-    """
-    per_epoch = -(-len(lengths) // batch)
-    epoch, offset = divmod(start, per_epoch)
-    while True:
-        rng = np.random.default_rng((seed, epoch))
-        order = rng.permutation(len(lengths))
-        pools = [order[at : at + POOL * batch] for at in range(0, len(order), POOL * batch)]
-        order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-        batches = [order[at : at + batch] for at in range(0, len(order), batch)]
-        for number in rng.permutation(per_epoch)[offset:]:
-            yield batches[number]
-        epoch, offset = epoch + 1, 0

@@ -132,15 +132,9 @@ def _train(options: argparse.Namespace) -> None:
 
     from lagr.train import train
 
-    if options.seeds is None:
-        _print_report(train(settings, source, out, options.resume), out)
-        return
-    for seed in range(settings.train.seed, settings.train.seed + options.seeds):
-        folder = out / f"seed-{seed}"
-        if options.resume and (folder / "report.json").is_file():
-            continue
-        its_settings = config.override(settings, [("train", "seed", seed)])
-        _print_report(train(its_settings, source, folder, options.resume and folder.is_dir()), folder)
+    reports = train(settings, source, out, options.resume, options.seeds)
+    for report in reports:
+        _print_report(report, out if options.seeds is None else out / f"seed-{report['config']['train']['seed']}")
 
 
 def _print_report(report: dict[str, Any], out: Path) -> None:

@@ -1,4 +1,8 @@
-"""Encoders: embedded tokens (B, N, D) → vectors in context (B, N, D). Padding never reaches a real token."""
+"""Encoders: embedded tokens (W, B, N, D) → vectors in context (W, B, N, D). Padding never reaches a real token.
+
+W counts encoders that run side by side, each with its own weights: those of S models, and of each model one for nodes
+and one for edges where they are separate. All of them take one matrix product, not W of them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,50 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from lagr.chance import dropout
+
+
+class Affine(nn.Module):
+    """x A + b, with its own A and b for each of W.   (W, …, inputs) → (W, …, outputs)"""
+
+    def __init__(self, copies: int, inputs: int, outputs: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(copies, inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(copies, 1, outputs)) if bias else None
+        bound = 1 / math.sqrt(inputs)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(self.weight.shape[0], -1, x.shape[-1])
+        if self.bias is None:
+            product = torch.bmm(rows, self.weight)
+        else:
+            product = torch.baddbmm(self.bias.to(rows.dtype), rows, self.weight)
+        return product.view(*x.shape[:-1], -1)
+
+    def xavier(self, blocks: int = 1, gain: float = 1.0) -> None:
+        """Initialises as Xavier's, each block of outputs as a matrix of its own."""
+        for matrix in self.weight.data:
+            for block in matrix.chunk(blocks, dim=1):
+                nn.init.xavier_uniform_(block, gain=gain)
+
+
+class Norm(nn.Module):
+    """Layer normalisation, in float32 whatever the input is."""
+
+    def __init__(self, copies: int, width: int) -> None:
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(copies, width)), nn.Parameter(torch.zeros(copies, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normal = F.layer_norm(x.float(), x.shape[-1:])
+        return (normal * self.scale[:, None, None] + self.shift[:, None, None]).to(x.dtype)
 
 
 class Embedding(nn.Module):
-    """Word vectors, Kaiming-initialised, plus sine positions scaled down by 1/√D.
+    """Word vectors, Kaiming-initialised, plus sine positions scaled down by 1/√D.   (S, B, N) → (S, B, N, D)
 
     Both follow Csordás et al. (2021), whom the paper cites for them: with positions as large as the words,
     Transformers generalise far worse.
@@ -19,18 +62,18 @@ class Embedding(nn.Module):
 
     def __init__(self, words: int, width: int, dropout: float, positions: bool) -> None:
         super().__init__()
-        self.words = nn.Embedding(words, width)
-        nn.init.kaiming_normal_(self.words.weight)
-        self.dropout = nn.Dropout(dropout)
-        self.positions = positions
+        self.words = nn.Parameter(torch.empty(1, words, width))
+        nn.init.kaiming_normal_(self.words[0])
+        self.dropout, self.positions = dropout, positions
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.words(tokens)
+    def forward(self, tokens: Tensor, keys: Tensor | None) -> Tensor:
+        S, count, width = self.words.shape
+        first = torch.arange(S, device=tokens.device)[:, None, None] * count  # where a model's words begin
+        embedded = F.embedding(tokens + first, self.words.reshape(S * count, width))
         if self.positions:
-            length, width = embedded.shape[-2:]
-            embedded = embedded + sine_positions(length, width, tokens.device) / math.sqrt(width)
-        dropped: Tensor = self.dropout(embedded)
-        return dropped
+            scaled = sine_positions(tokens.shape[-1], width, tokens.device) / math.sqrt(width)
+            embedded = embedded + scaled.to(embedded.dtype)
+        return dropout(embedded, self.dropout, keys, site=0)
 
 
 def sine_positions(length: int, width: int, device: torch.device) -> Tensor:
@@ -43,55 +86,96 @@ def sine_positions(length: int, width: int, device: torch.device) -> Tensor:
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward part, each added to its input and normalised after (post-norm)."""
 
-    def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(self, copies: int, width: int, heads: int, feedforward: int, dropout: float, site: int) -> None:
         super().__init__()
-        self.heads, self.attention_dropout = heads, dropout
-        self.attend = nn.Linear(width, 3 * width, bias=False)
-        self.attended = nn.Linear(width, width, bias=False)
-        self.widen, self.narrow = nn.Linear(width, feedforward), nn.Linear(feedforward, width)
-        self.attention_norm, self.feedforward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
-        for linear in (*self.attend.weight.chunk(3), self.attended.weight, self.narrow.weight):
-            nn.init.xavier_uniform_(linear)
-        nn.init.xavier_uniform_(self.widen.weight, gain=math.sqrt(2))
+        self.heads, self.dropout, self.site = heads, dropout, site
+        self.attend, self.attended = (
+            Affine(copies, width, 3 * width, bias=False),
+            Affine(copies, width, width, bias=False),
+        )
+        self.widen, self.narrow = Affine(copies, width, feedforward), Affine(copies, feedforward, width)
+        self.attention_norm, self.feedforward_norm = Norm(copies, width), Norm(copies, width)
+        self.attend.xavier(blocks=3)
+        self.attended.xavier()
+        self.widen.xavier(gain=math.sqrt(2))
+        self.narrow.xavier()
 
-    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
-        B, N, D = x.shape
-        query, key, value = self.attend(x).view(B, N, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
-        dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout)
-        x = self.attention_norm(x + self.dropout(self.attended(mixed.transpose(1, 2).reshape(B, N, D))))
-        hidden = self.dropout(F.relu(self.widen(x)))
-        result: Tensor = self.feedforward_norm(x + self.dropout(self.narrow(hidden)))
+    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+        def drop(y: Tensor, number: int) -> Tensor:
+            return dropout(y, self.dropout, keys, self.site + number)
+
+        x = self.attention_norm(x + drop(self.attended(self.attention(x, present, keys)), 1))
+        hidden = drop(F.relu(self.widen(x)), 2)
+        result: Tensor = self.feedforward_norm(x + drop(self.narrow(hidden), 3))
         return result
+
+    def attention(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+        W, B, N, D = x.shape
+        split = self.attend(x).view(W, B, N, 3, self.heads, D // self.heads).permute(3, 0, 1, 4, 2, 5)
+        query, key, value = split  # (W, B, heads, N, D / heads)
+        scores = query @ key.transpose(-1, -2) / math.sqrt(D // self.heads)
+        scores = scores.float().masked_fill(~present[:, :, None, None, :], -torch.inf)
+        weights = dropout(scores.softmax(-1), self.dropout, keys, self.site)
+        mixed: Tensor = weights.to(value.dtype) @ value
+        return mixed.transpose(2, 3).reshape(W, B, N, D)
 
 
 class Transformer(nn.Module):
-    def __init__(self, width: int, encoder_layers: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TransformerLayer(width, heads, feedforward, dropout) for _ in range(encoder_layers))
+        self.layers = nn.ModuleList(
+            TransformerLayer(copies, width, heads, feedforward, dropout, site=10 * (number + 1))
+            for number in range(layers)
+        )
 
-    def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        visible = present[:, None, None, :]  # every token sees the tokens of its sentence
+    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
         for layer in self.layers:
-            x = layer(x, visible)
+            x = layer(x, present, keys)
         return x
 
 
-class LSTM(nn.Module):
-    """A bidirectional LSTM, D/2 a direction."""
+class LSTMLayer(nn.Module):
+    """A bidirectional LSTM layer, D/2 a direction: (W, B, N, D) → (W, B, N, D).
 
-    def __init__(self, width: int, encoder_layers: int, dropout: float) -> None:
+    i, f, g, o = x A + h R + b;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
+    The state stands still on padding, so reading from the right begins at the last real token.
+    """
+
+    def __init__(self, copies: int, width: int) -> None:
         super().__init__()
-        between_layers = dropout if encoder_layers > 1 else 0.0
-        self.lstm = nn.LSTM(
-            width, width // 2, encoder_layers, batch_first=True, bidirectional=True, dropout=between_layers
-        )
-        self.dropout = nn.Dropout(dropout)
+        self.size = width // 2
+        self.inputs = Affine(copies, width, 8 * self.size)
+        self.recurrent = Affine(2 * copies, self.size, 4 * self.size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -1 / math.sqrt(self.size), 1 / math.sqrt(self.size))
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        lengths = present.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
-        result: Tensor = self.dropout(states)
-        return result
+        W, B, N, _ = x.shape
+        gates = self.inputs(x).view(W, B, N, 2, 4 * self.size).permute(2, 0, 3, 1, 4)  # (N, W, 2, B, 4·size)
+        real = present.permute(2, 0, 1)[:, :, None, :, None]  # (N, W, 1, B, 1)
+        # The second direction reads the sentence turned round.
+        gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
+        real = torch.cat([real, real.flip(0)], dim=2)
+        hidden = cell = gates.new_zeros(W, 2, B, self.size)
+        states = []
+        for step in range(N):
+            recurrent = self.recurrent(hidden.reshape(2 * W, B, self.size)).view(W, 2, B, 4 * self.size)
+            i, f, g, o = (gates[step] + recurrent).chunk(4, dim=-1)
+            new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            new_hidden = torch.sigmoid(o) * torch.tanh(new_cell)
+            cell, hidden = torch.where(real[step], new_cell, cell), torch.where(real[step], new_hidden, hidden)
+            states.append(hidden)
+        read = torch.stack(states, dim=3)  # (W, 2, B, N, size)
+        return torch.cat([read[:, 0], read[:, 1].flip(2)], dim=-1)
+
+
+class LSTM(nn.Module):
+    def __init__(self, copies: int, width: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(LSTMLayer(copies, width) for _ in range(layers))
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            x = dropout(layer(x, present), self.dropout, keys, site=10 * (number + 1))
+        return x

@@ -1,7 +1,7 @@
 """The model: label every slot and every pair of slots, all at once. Read this second.
 
 Sizes, here and everywhere: B sentences · N tokens · L graph layers · M = L·N slots · J nodes · V node labels ·
-E edge labels · K candidates · D width. Label 0 is `null`, for nodes and for edges: the slot or pair holds nothing.
+E edge labels · K candidates · D width · S models. Label 0 is `null`, for nodes and for edges: nothing is there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lagr.encoders import LSTM, Embedding, Transformer
+from lagr.encoders import LSTM, Affine, Embedding, Transformer
 
 NULL = 0
 
@@ -64,6 +64,9 @@ class LAGr(nn.Module):
     Edges:  Q^α = ‖_l H U^{α,l} + b,  K^α = ‖_l H V^{α,l} + b,  ρ = softmax_α(Q^α K^αᵀ)
     H is the encoded sentence: one H for nodes and edges (*shared*), or one each (*separate*).
     Paper: section 2.1.
+
+    The first axis of every weight counts copies that run side by side. A new model has one of each (two of an encoder
+    that is separate); the weights of S models, joined along that axis, are S models that take a step together.
     """
 
     def __init__(
@@ -83,33 +86,40 @@ class LAGr(nn.Module):
         edge_width: int = 0,
     ) -> None:
         super().__init__()
-
-        def new_encoder() -> nn.Module:
-            if encoder == "lstm":
-                return LSTM(width, encoder_layers, dropout)
-            return Transformer(width, encoder_layers, heads, feedforward or width, dropout)
-
         self.graph_layers, self.edge_labels = graph_layers, edge_labels
         self.edge_width = edge_width or max(1, width // edge_labels)
+        self.encoders = 2 if encoders == "separate" else 1
         self.embed = Embedding(words, width, dropout, positions=encoder == "transformer")
-        self.node_encoder = new_encoder()
-        self.edge_encoder = new_encoder() if encoders == "separate" else None
-        self.node_scorer = nn.Linear(width, graph_layers * node_labels)
-        self.edge_queries = nn.Linear(width, graph_layers * edge_labels * self.edge_width)
-        self.edge_keys = nn.Linear(width, graph_layers * edge_labels * self.edge_width)
+        if encoder == "lstm":
+            self.encode: nn.Module = LSTM(self.encoders, width, encoder_layers, dropout)
+        else:
+            self.encode = Transformer(self.encoders, width, encoder_layers, heads, feedforward or width, dropout)
+        self.node_scorer = Affine(1, width, graph_layers * node_labels)
+        self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
+        self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> GraphDistribution:
-        """tokens (B, N), of which sentence b has lengths[b]; the rest is padding, which changes nothing."""
-        B, N = tokens.shape
+    def forward(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None = None) -> GraphDistribution:
+        """tokens (S, B, N), of which sentence b of model s has lengths[s, b]; the rest is padding and changes nothing.
+
+        keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
+        """
+        S, B, N = tokens.shape
         L, E = self.graph_layers, self.edge_labels
-        present = torch.arange(N, device=tokens.device) < lengths[:, None]  # (B, N)
-        embedded = self.embed(tokens)
-        for_nodes = self.node_encoder(embedded, present)
-        for_edges = for_nodes if self.edge_encoder is None else self.edge_encoder(embedded, present)
+        present = torch.arange(N, device=tokens.device) < lengths[..., None]  # (S, B, N)
+
+        def for_each_encoder(x: Tensor) -> Tensor:
+            return x[:, None].expand(S, self.encoders, *x.shape[1:]).flatten(0, 1)
+
+        which = torch.arange(self.encoders, dtype=torch.int32, device=tokens.device)
+        encoder_keys = None if keys is None else (keys[:, None] + which).flatten()
+        embedded = for_each_encoder(self.embed(tokens, keys))
+        encoded = self.encode(embedded, for_each_encoder(present), encoder_keys).unflatten(0, (S, self.encoders))
+        for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # (S, B, N, D); the same where the encoder is shared
 
         # A token's L slots stand side by side, so slot = token · L + layer whatever the padding.
-        node_logits = self.node_scorer(for_nodes).view(B, N * L, -1)
-        queries = self.edge_queries(for_edges).view(B, N * L, E, self.edge_width)
-        keys = self.edge_keys(for_edges).view(B, N * L, E, self.edge_width)
-        edge_logits = torch.einsum("bjew,bkew->bjke", queries, keys)
-        return GraphDistribution.from_logits(node_logits, edge_logits, present.repeat_interleave(L, dim=1))
+        node_logits = self.node_scorer(for_nodes).view(S * B, N * L, -1)
+        queries = self.edge_queries(for_edges).view(S * B, N * L, E, self.edge_width)
+        edge_keys = self.edge_keys(for_edges).view(S * B, N * L, E, self.edge_width)
+        edge_logits = torch.einsum("bjew,bkew->bjke", queries, edge_keys)
+        slots = present.flatten(0, 1).repeat_interleave(L, dim=1)
+        return GraphDistribution.from_logits(node_logits, edge_logits, slots)

@@ -130,12 +130,11 @@ class Parser:
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
         aligned, settings = [], self.config.align
-        generator = torch.Generator(self.device).manual_seed(0)
         with torch.inference_mode():
             for rows in self._batches([example.tokens for example in examples]):
                 batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
-                dist = self.model(batch.tokens, batch.lengths)
-                found = infer_alignment(dist, batch.target, settings.candidates, settings.noise, generator)
+                dist = self.model(batch.tokens[None], batch.lengths[None])
+                found = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
             replace(examples[row], graph=examples[row].graph.with_slots(slots[: len(examples[row].graph.nodes)]))

@@ -1,7 +1,7 @@
-"""The training loop: one seed, with restarts, that can be killed at any step and resumed.
+"""The training loop: one seed or many at once, with restarts, that can be killed at any step and resumed.
 
-Everything random comes from the seed: weights and dropout from torch's generator, noise from a generator of its own,
-the order of the data from (seed, epoch). All of it is in the checkpoint, so a resumed run takes the same steps.
+Everything random follows from a seed and a step's number, and the rest is in the checkpoint, so a resumed run takes
+the same steps, and a seed takes the same steps beside others as alone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import platform
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from torch import Tensor
 
 from lagr import __version__, runs
 from lagr.associate import associated_alignments
-from lagr.batch import Batch, epochs, pack
-from lagr.config import Config
+from lagr.batch import Schedule, pack
+from lagr.config import Config, override
 from lagr.datasets import Example, Source, jsonl
+from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.evaluate import Evaluation, evaluate
 from lagr.forms import FORMALISMS
-from lagr.loss import strong_loss, weak_loss
+from lagr.model import LAGr
 from lagr.parser import Parser, build
 from lagr.progress import Progress
 from lagr.vocab import Vocabulary
@@ -36,238 +37,244 @@ from lagr.vocab import Vocabulary
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
 
 
-def train(config: Config, source: Source, out: Path, resume: bool = False) -> dict[str, Any]:
-    """Trains into a run folder and returns its report."""
+def train(
+    config: Config, source: Source, out: Path, resume: bool = False, seeds: int | None = None
+) -> list[dict[str, Any]]:
+    """Trains into a run folder, or several seeds at once into folders of it, and returns the report of each."""
     examples = training_examples(config, source)
     vocab = Vocabulary.of(examples)
+    first = config.train.seed
+    configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
+    folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
     if resume:
-        folder, saved = runs.open_run(out), runs.read_config(out)[0]
-        if saved != config:
-            raise ConfigError(
-                f"--resume: {_difference(saved, config)} in {out}; resume with the settings it was started with"
-            )
-        if (folder / runs.REPORT).is_file():
-            raise RunError(f"{folder} is finished: there is nothing to resume")
+        for folder, its_config in zip(folders, configs, strict=True):
+            saved = runs.read_config(runs.open_run(folder))[0]
+            if saved != its_config:
+                difference = _difference(saved, its_config)
+                raise ConfigError(f"--resume: {difference} in {folder}; resume with the settings it was started with")
+        if all((folder / runs.REPORT).is_file() for folder in folders):
+            raise RunError(f"{out} is finished: there is nothing to resume")
     else:
-        folder = runs.create(out)
-        runs.write_config(folder, config, source.formalism)
-        runs.write_text(folder / runs.VOCAB, vocab.to_json())
-    return Trainer(config, source, examples, vocab, folder).run()
+        runs.create(out)
+        for folder, its_config in zip(folders, configs, strict=True):
+            folder.mkdir(exist_ok=True)
+            runs.write_config(folder, its_config, source.formalism)
+            runs.write_text(folder / runs.VOCAB, vocab.to_json())
+    return Trainer(configs, source, examples, vocab, folders, out / runs.STATE).run()
+
+
+@dataclass
+class Run:
+    """One seed's way through training."""
+
+    config: Config
+    folder: Path
+    start: int = 0  # how often it was started again
+    began: int = 0  # the step at which this start began
+    failed: list[dict[str, Any]] = field(default_factory=list)  # starts that ended below the threshold
+    report: dict[str, Any] | None = None  # once it is finished
+
+    @property
+    def seed(self) -> int:
+        return self.config.train.seed + 1_000_000 * self.start  # a restart's seed is no other run's first seed
+
+    def log(self, step: int, line: dict[str, Any]) -> None:
+        with (self.folder / runs.METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"start": self.start, "step": step - self.began, **line}) + "\n")
 
 
 class Trainer:
     def __init__(
-        self, config: Config, source: Source, examples: list[Example], vocab: Vocabulary, folder: Path
+        self,
+        configs: Sequence[Config],
+        source: Source,
+        examples: list[Example],
+        vocab: Vocabulary,
+        folders: Sequence[Path],
+        state: Path,
     ) -> None:
-        self.config, self.source, self.examples, self.vocab, self.folder = config, source, examples, vocab, folder
-        self.device = choose_device(config.train.device)
-        self.data = pack(examples, vocab, config.model.graph_layers, self.device)
-        self.first_alignments = self._first_alignments()
-        self.starts: list[dict[str, Any]] = []  # those that ended below the threshold
-        self.seconds = 0.0
-        self._begin(start=0)
-        if (folder / runs.STATE).is_file():
+        self.config, self.source, self.examples, self.vocab, self.state = configs[0], source, examples, vocab, state
+        self.runs = [Run(config, folder) for config, folder in zip(configs, folders, strict=True)]
+        train, self.device = self.config.train, choose_device(self.config.train.device)
+        data = pack(examples, vocab, self.config.model.graph_layers, self.device)
+        longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
+        self.schedule = Schedule(data.buckets, train.batch, longest)
+        self.step, self.loss_steps, self.seconds = 0, 0, 0.0
+        self.engine = Engine(
+            self._new_model,
+            [run.seed for run in self.runs],
+            data,
+            self.config.align,
+            self._first_alignments(data.batch.alignment),
+            train.clip,
+            self.device,
+            bf16=uses_bf16(train.precision, self.device),
+        )
+        if state.is_file():
             self._restore()
 
-    # One start: from a seed to a trained model.
+    def _new_model(self, seed: int) -> LAGr:
+        torch.manual_seed(seed)
+        return build(self.config, self.vocab)
 
-    def _begin(self, start: int) -> None:
-        self.start, self.step = start, 0
-        self.seed = self.config.train.seed + 1_000_000 * start  # a restart's seed is no other run's first seed
-        torch.manual_seed(self.seed)
-        self.model = build(self.config, self.vocab).to(self.device)
-        self.noise = torch.Generator(self.device).manual_seed(self.seed)
-        self.alignments = self.first_alignments.clone()
-        fused = self.device == "cuda"
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.train.learning_rate, fused=fused)
-        self.loss_sum, self.loss_steps = torch.zeros((), device=self.device), 0
-
-    def run(self) -> dict[str, Any]:
+    def run(self) -> list[dict[str, Any]]:
         train = self.config.train
         began = time.monotonic() - self.seconds
         with Progress(train.steps) as progress, _interruptible() as interrupted:
-            while True:
-                progress.begin(
-                    self.step, f"seed {self.seed}" if self.start == 0 else f"restart {self.start}, seed {self.seed}"
-                )
-                if self.step == 0:
-                    self._log({"event": "start", "seed": self.seed})
-                batches = epochs(self.data.token_counts, train.batch, self.seed, self.step)
-                self.model.train()
-                while self.step < train.steps:
-                    self._take_step(self.data.take(next(batches)))
-                    self.seconds = time.monotonic() - began
-                    if self.step % LOG_EVERY == 0 or self.step == train.steps:
-                        progress.update(self.step, self._log_loss(), train.batch)
-                    if train.evaluate_every and self.step % train.evaluate_every == 0 and self.step < train.steps:
-                        self._evaluate_now(progress)
-                    if self.step == self._restart_step and self._too_low(progress):
-                        break
-                    if interrupted() or (self.step % train.save_every == 0 and self.step < train.steps):
-                        self._save()
-                    if interrupted():
-                        raise RunError(f"stopped at step {self.step}; everything is saved: go on with --resume")
-                else:
-                    break
-                self._begin(self.start + 1)
-        return self._finish(time.monotonic() - began)
+            progress.begin(self.step, self._title())
+            for run in self.runs:
+                if self.step == run.began:
+                    run.log(self.step, {"event": "start", "seed": run.seed})
+            while not all(run.report for run in self.runs):
+                self._take_step()
+                self.seconds = time.monotonic() - began
+                behind = min((self.step - run.began for run in self.runs if not run.report), default=train.steps)
+                if self.step % LOG_EVERY == 0 or behind == train.steps:
+                    progress.update(behind, self._log_losses(), train.batch * len(self.runs))
+                for s, run in enumerate(self.runs):
+                    if not run.report:
+                        self._look_at(s, run, progress)
+                if interrupted() or (self.step % train.save_every == 0 and behind < train.steps):
+                    self._save()
+                if interrupted():
+                    raise RunError(f"stopped at step {self.step}; everything is saved: go on with --resume")
+        self.state.unlink(missing_ok=True)
+        return [run.report for run in self.runs if run.report]
 
-    def _take_step(self, batch: Batch) -> None:
-        align, train = self.config.align, self.config.train
-        rate = learning_rate(self.step, train.steps, train.warmup, train.learning_rate)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        with self._autocast():
-            dist = self.model(batch.tokens, batch.lengths)
-        if align.supervision == "strong":
-            loss = strong_loss(dist, batch.target, batch.alignment)
-        else:
-            nodes = batch.target.nodes.shape[1]
-            previous = self.alignments[batch.rows, :nodes]
-            if self.step < align.hold:
-                loss = strong_loss(dist, batch.target, previous)
-            else:
-                remembered = previous if align.remember else None
-                loss, found = weak_loss(dist, batch.target, align.candidates, align.noise, self.noise, remembered)
-                self.alignments[batch.rows, :nodes] = found
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if train.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
-        self.optimizer.step()
-        self.loss_sum += loss.detach()
-        self.loss_steps += 1
+    def _take_step(self) -> None:
+        train = self.config.train
+        own = np.array([self.step - run.began for run in self.runs])
+        rates = [
+            0.0 if run.report else learning_rate(int(step), train.steps, train.warmup, train.learning_rate)
+            for run, step in zip(self.runs, own, strict=True)
+        ]
+        rows = self.schedule.rows(self.step, [run.seed for run in self.runs])
+        bucket = self.schedule.bucket(self.step)
+        self.engine.step(bucket, rows, own, np.array(rates), held=own < self.config.align.hold)
         self.step += 1
+        self.loss_steps += 1
 
-    def _autocast(self) -> Any:
-        wanted = self.config.train.precision
-        if wanted == "bf16" and self.device == "cpu":
-            raise ConfigError(
-                "train.precision = bf16 is for the GPU; on a CPU it is about ten times slower than float32"
+    def _look_at(self, s: int, run: Run, progress: Progress) -> None:
+        """What is due for a run after this step: an evaluation, a restart, the end."""
+        train, own = self.config.train, self.step - run.began
+        if (
+            train.evaluate_every
+            and own % train.evaluate_every == 0
+            and own < train.steps
+            and "dev" in self.source.splits
+        ):
+            score = self._evaluate(s, "dev", train.evaluate_limit).score
+            run.log(self.step, {"split": "dev", "exact": score.exact})
+            progress.say(f"seed {run.seed}, step {own}: {score.exact:.1f} % exact on {score.n} sentences of dev")
+        if train.restart_below and own == max(1, round(train.steps * train.restart_after)) and self._too_low(s, run):
+            run.start, run.began = run.start + 1, self.step
+            self.engine.reset(s, run.seed)
+            run.log(self.step, {"event": "start", "seed": run.seed})
+            progress.say(
+                f"training accuracy {run.failed[-1]['train_exact']:.1f} % is too low: starting again, seed {run.seed}"
             )
-        bf16 = self.device == "cuda" and wanted != "float32"
-        return torch.autocast("cuda", torch.bfloat16) if bf16 else nullcontext()
+            progress.begin(0, self._title())
+        elif own == train.steps:
+            self._finish(s, run)
+
+    def _title(self) -> str:
+        open_runs = [run for run in self.runs if not run.report] or self.runs
+        restarts = sum(run.start for run in self.runs)
+        title = f"seed {open_runs[0].seed}" if len(open_runs) == 1 else f"{len(open_runs)} seeds"
+        return title + (f", {restarts} restart{'s' if restarts > 1 else ''}" if restarts else "")
 
     # Restarts: the paper relaunches weakly supervised runs that don't fit their training data.
 
-    @property
-    def _restart_step(self) -> int:
-        train = self.config.train
-        return max(1, round(train.steps * train.restart_after)) if train.restart_below else -1
-
-    def _too_low(self, progress: Progress) -> bool:
-        result = self._evaluate("train")
-        self._log({"split": "train", "exact": result.score.exact})
-        if result.score.exact >= self.config.train.restart_below:
+    def _too_low(self, s: int, run: Run) -> bool:
+        exact = self._evaluate(s, "train").score.exact
+        run.log(self.step, {"split": "train", "exact": exact})
+        if exact >= self.config.train.restart_below:
             return False
-        self.starts.append({"seed": self.seed, "steps": self.step, "train_exact": result.score.exact, "kept": False})
-        if self.start >= self.config.train.restarts:
+        run.failed.append({"seed": run.seed, "steps": self.step - run.began, "train_exact": exact, "kept": False})
+        if run.start >= self.config.train.restarts:
             raise RunError(
-                f"{self.start + 1} starts all stayed below {self.config.train.restart_below} % on the training data; "
-                f"{self.folder / runs.METRICS} has them all"
+                f"{run.start + 1} starts all stayed below {self.config.train.restart_below} % on the training data; "
+                f"{run.folder / runs.METRICS} has them all"
             )
-        progress.say(f"training accuracy {result.score.exact:.1f} % is too low: starting again with a new seed")
         return True
 
-    # Evaluation and the files of the run.
+    # Evaluation and the files of a run.
 
-    def _evaluate(self, split: str, limit: int | None = None) -> Evaluation:
+    def _evaluate(self, s: int, split: str, limit: int | None = None) -> Evaluation:
         examples = self.examples if split == "train" else self.source.read(split)
         limit = limit or (self.config.train.evaluate_limit if split == "train" else None)
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
             examples = [examples[i] for i in sorted(chosen)]
-        parser = Parser(self.model, self.vocab, self.source.formalism, self.config, self.device)
-        with self._autocast():
-            graphs = [found.graph for found in parser.decode([example.tokens for example in examples])]
-        self.model.train()
+        model = build(self.config, self.vocab)
+        model.load_state_dict(self.engine.weights_of(s))
+        parser = Parser(model, self.vocab, self.source.formalism, self.config, self.device)
+        graphs = [found.graph for found in parser.decode([example.tokens for example in examples])]
         return evaluate(examples, graphs, FORMALISMS.get(self.source.formalism or ""), split)
 
-    def _evaluate_now(self, progress: Progress) -> None:
-        if "dev" in self.source.splits:
-            result = self._evaluate("dev", self.config.train.evaluate_limit)
-            self._log({"split": "dev", "exact": result.score.exact})
-            progress.say(f"step {self.step}: {result.score.exact:.1f} % exact on {result.score.n} sentences of dev")
-
-    def _finish(self, seconds: float) -> dict[str, Any]:
-        runs.write_tensors(self.folder / runs.MODEL, self.model.state_dict())
+    def _finish(self, s: int, run: Run) -> None:
+        weights = self.engine.weights_of(s)
+        runs.write_tensors(run.folder / runs.MODEL, weights)
         if self.config.align.supervision == "weak":
-            runs.write_tensors(self.folder / runs.ALIGNMENTS, {"alignments": self.alignments})
-        results = {split: self._evaluate(split).to_dict() for split in self.source.splits}
-        kept = {"seed": self.seed, "steps": self.step, "train_exact": results["train"]["exact"], "kept": True}
-        report = {
+            runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": self.engine.alignments[s]})
+        results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
+        kept = {
+            "seed": run.seed,
+            "steps": self.step - run.began,
+            "train_exact": results["train"]["exact"],
+            "kept": True,
+        }
+        run.report = {
             "lagr": __version__,
-            "config": self.config.to_dict(),
-            "starts": [*self.starts, kept],
-            "seconds": round(seconds, 1),
+            "config": run.config.to_dict(),
+            "starts": [*run.failed, kept],
+            "seconds": round(self.seconds, 1),
+            "seeds_at_once": len(self.runs),
             "machine": machine(self.device),
-            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
             "evaluation": results,
         }
-        runs.write_json(self.folder / runs.REPORT, report)
-        (self.folder / runs.STATE).unlink(missing_ok=True)
-        return report
+        runs.write_json(run.folder / runs.REPORT, run.report)
 
-    def _log(self, line: dict[str, Any]) -> None:
-        with (self.folder / runs.METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"start": self.start, "step": self.step, **line}) + "\n")
-
-    def _log_loss(self) -> float:
-        loss = float(self.loss_sum) / max(1, self.loss_steps)
-        self.loss_sum.zero_()
+    def _log_losses(self) -> float:
+        losses: list[float] = (self.engine.loss_sums / max(1, self.loss_steps)).tolist()
+        self.engine.loss_sums.zero_()
         self.loss_steps = 0
         train = self.config.train
-        rate = learning_rate(self.step - 1, train.steps, train.warmup, train.learning_rate)
-        self._log({"loss": loss, "learning_rate": rate, "seconds": round(self.seconds, 2)})
-        return loss
+        for run, loss in zip(self.runs, losses, strict=True):
+            if not run.report:
+                rate = learning_rate(self.step - run.began - 1, train.steps, train.warmup, train.learning_rate)
+                run.log(self.step, {"loss": loss, "learning_rate": rate, "seconds": round(self.seconds, 2)})
+        return sum(losses) / len(losses)
 
     # Checkpoints.
 
     def _save(self) -> None:
-        names = [name for name, _ in self.model.named_parameters()]
-        tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        for name, state in zip(names, self.optimizer.state_dict()["state"].values(), strict=True):
-            tensors |= {f"optimizer.{key}.{name}": value for key, value in state.items()}
-        tensors |= {"random.torch": torch.get_rng_state(), "random.noise": self.noise.get_state()}
-        if self.device == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state()
-        tensors |= {"alignments": self.alignments, "loss_sum": self.loss_sum}
-        note = {
-            "start": self.start,
-            "step": self.step,
-            "starts": self.starts,
-            "seconds": self.seconds,
-            "loss_steps": self.loss_steps,
-        }
-        runs.write_tensors(self.folder / runs.STATE, tensors, note)
+        ways = [
+            {"start": run.start, "began": run.began, "failed": run.failed, "report": run.report} for run in self.runs
+        ]
+        note = {"step": self.step, "loss_steps": self.loss_steps, "seconds": self.seconds, "runs": ways}
+        runs.write_tensors(self.state, self.engine.state(), note)
 
     def _restore(self) -> None:
-        tensors, note = runs.read_tensors(self.folder / runs.STATE)
-        self._begin(note["start"])
-        self.step, self.starts, self.seconds = note["step"], note["starts"], note["seconds"]
-        self.loss_steps = note["loss_steps"]
+        tensors, note = runs.read_tensors(self.state)
         try:
-            self.model.load_state_dict(
-                {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-            )
-            state = self.optimizer.state_dict()
-            for number, (name, _) in enumerate(self.model.named_parameters()):
-                keys = ("step", "exp_avg", "exp_avg_sq")
-                state["state"][number] = {key: tensors[f"optimizer.{key}.{name}"] for key in keys}
-            self.optimizer.load_state_dict(state)
-            self.alignments, self.loss_sum = tensors["alignments"].to(self.device), tensors["loss_sum"].to(self.device)
-            torch.set_rng_state(tensors["random.torch"])
-            self.noise.set_state(tensors["random.noise"])
-            if self.device == "cuda":
-                torch.cuda.set_rng_state(tensors["random.cuda"])
-        except (RuntimeError, KeyError, TypeError):
-            where = f"{self.folder / runs.STATE} was saved with other data, or on another kind of device"
-            raise RunError(f"{where}; resume it there, or train again") from None
-        self._forget_later_metrics()
+            self.engine.load_state(tensors)
+            self.step, self.loss_steps, self.seconds = note["step"], note["loss_steps"], note["seconds"]
+            for run, way in zip(self.runs, note["runs"], strict=True):
+                run.start, run.began, run.failed, run.report = (
+                    way[key] for key in ("start", "began", "failed", "report")
+                )
+        except (KeyError, ValueError):
+            raise RunError(
+                f"{self.state} was saved with other data or other seeds; resume with those, or train again"
+            ) from None
+        for run in self.runs:
+            self._forget_later_metrics(run)
 
-    def _forget_later_metrics(self) -> None:
+    def _forget_later_metrics(self, run: Run) -> None:
         """Drops the lines that were written after the checkpoint: those steps will be taken again."""
-        path = self.folder / runs.METRICS
+        path = run.folder / runs.METRICS
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         kept = []
         for line in lines:
@@ -275,13 +282,13 @@ class Trainer:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue  # the line being written when the run was killed
-            if (entry["start"], entry["step"]) <= (self.start, self.step):
+            if (entry["start"], entry["step"]) <= (run.start, self.step - run.began):
                 kept.append(line + "\n")
         runs.write_text(path, "".join(kept))
 
-    def _first_alignments(self) -> Tensor:
+    def _first_alignments(self, known: Tensor) -> Tensor:
         """What weak supervision remembers at first: nothing, or the guess from counts.   (examples, J)"""
-        first = torch.full_like(self.data.batch.alignment, -1)
+        first = torch.full_like(known, -1)
         align = self.config.align
         if align.supervision == "weak" and align.start == "association":
             for row, slots in enumerate(associated_alignments(self.examples, self.config.model.graph_layers)):
@@ -347,6 +354,12 @@ def choose_device(wanted: str) -> str:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("train.device is cuda, but no GPU can be seen; use cpu or auto")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def uses_bf16(precision: str, device: str) -> bool:
+    if precision == "bf16" and device == "cpu":
+        raise ConfigError("train.precision = bf16 is for the GPU; on a CPU it is about ten times slower than float32")
+    return device == "cuda" and precision != "float32"
 
 
 def machine(device: str) -> str:

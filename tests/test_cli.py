@@ -108,7 +108,8 @@ def test_several_seeds_are_trained_and_resumed(tmp_path: Path, capsys: pytest.Ca
         json.loads((tmp_path / "run" / f"seed-{i}" / "report.json").read_text())["starts"][0]["seed"] for i in (0, 1)
     ]
     assert seeds == [0, 1]
-    assert lagr(*arguments, "--resume", capsys=capsys)[0] == 0  # all are finished: nothing to do
+    status, _, err = lagr(*arguments, "--resume", capsys=capsys)
+    assert status == 1 and "nothing to resume" in err
     assert lagr(*arguments, capsys=capsys)[0] == 1
 
 

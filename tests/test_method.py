@@ -15,7 +15,6 @@ from lagr.batch import pack
 from lagr.datasets import Example
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
-from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
 from lagr.vocab import Vocabulary
 
@@ -96,11 +95,11 @@ def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
 ) -> None:
     model = small_model(encoder, encoders, graph_layers)
     sentences, lengths = torch.randint(2, 9, (3, 6)), torch.tensor([6, 3, 1])
-    together = model(sentences, lengths)
+    together = model(sentences[None], lengths[None])
     for b, n in enumerate(lengths.tolist()):
         for padding in (0, 4):
             tokens = torch.nn.functional.pad(sentences[b : b + 1, :n], (0, padding), value=7)  # any word as padding
-            alone, m = model(tokens, lengths[b : b + 1]), n * graph_layers
+            alone, m = model(tokens[None], lengths[None, b : b + 1]), n * graph_layers
             torch.testing.assert_close(alone.node_log_probs[0, :m], together.node_log_probs[b, :m], atol=1e-5, rtol=0)
             torch.testing.assert_close(
                 alone.edge_log_probs[0, :m, :m], together.edge_log_probs[b, :m, :m], atol=1e-5, rtol=0
@@ -113,25 +112,31 @@ def test_every_parameter_learns(encoder: str, encoders: str, graph_layers: int) 
     model = small_model(encoder, encoders, graph_layers).train()
     tokens = torch.randint(2, 9, (4, 5))
     target = random_target([3, 2, 3, 1], V=5)
-    loss, _ = weak_loss(model(tokens, torch.tensor([5, 3, 4, 1])), target, 2, 1.0)
-    loss.backward()
+    dist = model(tokens[None], torch.tensor([[5, 3, 4, 1]]), keys=torch.tensor([3], dtype=torch.int32))
+    losses, _ = weak_loss(dist, target, 2, 1.0)
+    losses.mean().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
 def test_the_edge_scorer_is_what_its_formula_says() -> None:
     model = small_model(graph_layers=2)
-    tokens, lengths = torch.randint(2, 9, (1, 3)), torch.tensor([3])
-    hidden = model.edge_encoder(model.embed(tokens), torch.ones(1, 3, dtype=torch.bool))[0]  # type: ignore[misc]
+    tokens, lengths = torch.randint(2, 9, (1, 1, 3)), torch.tensor([[3]])
+    embedded = model.embed(tokens, None).expand(2, -1, -1, -1)
+    hidden = model.encode(embedded, torch.ones(2, 1, 3, dtype=torch.bool), None)[
+        1, 0
+    ]  # the second encoder is for edges
     width, E = model.edge_width, 3
     logits = torch.zeros(6, 6, E)
     for source in range(6):
         for target in range(6):
             for label in range(E):
                 rows = []
-                for linear, slot in ((model.edge_queries, source), (model.edge_keys, target)):
+                for affine, slot in ((model.edge_queries, source), (model.edge_keys, target)):
                     token, layer = slot // 2, slot % 2
                     at = (layer * E + label) * width
-                    rows.append(linear.weight[at : at + width] @ hidden[token] + linear.bias[at : at + width])
+                    rows.append(
+                        hidden[token] @ affine.weight[0, :, at : at + width] + affine.bias[0, 0, at : at + width]
+                    )
                 logits[source, target, label] = rows[0] @ rows[1]
     torch.testing.assert_close(model(tokens, lengths).edge_log_probs[0], logits.log_softmax(-1))
 
@@ -187,15 +192,15 @@ def test_without_noise_the_candidate_is_the_best_of_all_alignments_for_the_nodes
 @pytest.mark.parametrize("seed", range(5))
 def test_many_noisy_candidates_find_the_best_of_all_alignments(seed: int) -> None:
     dist, target = random_distribution([4], seed=seed, scale=1.0), random_target([3], seed=seed)
-    found = infer_alignment(dist, target, 400, 3.0, torch.Generator().manual_seed(seed))
+    found = infer_alignment(dist, target, 400, 3.0, torch.tensor([seed], dtype=torch.int32))
     best = score(dist, target, all_alignments(3, 4)[None]).max()
     torch.testing.assert_close(score(dist, target, found[:, None]).squeeze(), best)
 
 
 def test_the_kept_candidate_is_the_best_by_nodes_and_edges_of_those_tried() -> None:
     dist, target = random_distribution([5, 4], seed=3), random_target([3, 4], seed=3)
-    tried = noisy_candidates(dist, target, 6, 2.0, torch.Generator().manual_seed(0))
-    kept = infer_alignment(dist, target, 6, 2.0, torch.Generator().manual_seed(0))
+    tried = noisy_candidates(dist, target, 6, 2.0, torch.tensor([7], dtype=torch.int32))
+    kept = infer_alignment(dist, target, 6, 2.0, torch.tensor([7], dtype=torch.int32))
     torch.testing.assert_close(score(dist, target, kept[:, None])[:, 0], score(dist, target, tried).amax(1))
 
 
@@ -204,12 +209,12 @@ def test_the_previous_alignment_is_one_more_candidate() -> None:
     everything = all_alignments(3, 4)[None].expand(2, -1, -1)
     best = everything[torch.arange(2), score(dist, target, everything).argmax(1)]
     assert (
-        infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0), previous=best).tolist()
+        infer_alignment(dist, target, 1, 50.0, torch.tensor([7], dtype=torch.int32), previous=best).tolist()
         == best.tolist()
     )
     unknown = torch.tensor([[-1, -1, -1], best[1].tolist()])
-    alone = infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0))
-    mixed = infer_alignment(dist, target, 1, 50.0, torch.Generator().manual_seed(0), previous=unknown)
+    alone = infer_alignment(dist, target, 1, 50.0, torch.tensor([7], dtype=torch.int32))
+    mixed = infer_alignment(dist, target, 1, 50.0, torch.tensor([7], dtype=torch.int32), previous=unknown)
     assert mixed[0].tolist() == alone[0].tolist() and mixed[1].tolist() == best[1].tolist()
 
 
@@ -217,18 +222,6 @@ def test_no_gradient_flows_through_an_alignment() -> None:
     logits = torch.randn(1, 3, 4, requires_grad=True)
     dist = GraphDistribution.from_logits(logits, torch.randn(1, 3, 3, 3), torch.ones(1, 3, dtype=torch.bool))
     assert not infer_alignment(dist, random_target([2]), 2, 1.0).requires_grad
-
-
-@given(st.integers(0, 5), st.integers(1, 6), st.integers(0, 10_000), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_matching_equals_brute_force(rows: int, columns: int, seed: int, tied: bool) -> None:
-    rows = min(rows, columns)
-    gain = torch.randn(1, 1, rows, columns, generator=torch.Generator().manual_seed(seed)) * 5
-    gain = gain.round() if tied else gain
-    found = best_assignment(gain, torch.tensor([rows]), torch.tensor([columns]))[0, 0]
-    assert len(set(found.tolist())) == rows
-    totals = [sum(float(gain[0, 0, r, c]) for r, c in enumerate(p)) for p in permutations(range(columns), rows)]
-    assert sum(float(gain[0, 0, r, c]) for r, c in enumerate(found.tolist())) == pytest.approx(max(totals), abs=1e-4)
 
 
 # Loss
@@ -242,24 +235,24 @@ def test_weak_loss_with_the_gold_alignment_is_the_strong_loss(graph_layers: int)
         Example(("b", "a"), Graph(("q",), slots=(1,))),
     ]
     data = pack(examples, Vocabulary.of(examples), graph_layers)
-    batch = data.take(torch.arange(2).numpy())
+    batch = data.batch
     slots = 3 * graph_layers
     gold = place(batch.target, batch.alignment, slots)
     sharp = [5.0 * torch.nn.functional.one_hot(t, n).float() for t, n in ((gold.nodes, 3), (gold.edges, 3))]
     sharp = [logits + 0.1 * torch.randn(logits.shape) for logits in sharp]
     present = torch.arange(slots) < graph_layers * batch.lengths[:, None]
     dist = GraphDistribution.from_logits(*sharp, present)
-    generator = torch.Generator().manual_seed(0)
+    keys = torch.tensor([7], dtype=torch.int32)
     strong = strong_loss(dist, batch.target, batch.alignment)
-    noisy, _ = weak_loss(dist, batch.target, 1, 100.0, generator)
-    weak, used = weak_loss(dist, batch.target, 1, 100.0, generator, previous=batch.alignment)
-    assert noisy > strong
-    assert weak == strong and used[0].tolist() == batch.alignment[0].tolist()
+    noisy, _ = weak_loss(dist, batch.target, 1, 100.0, keys)
+    weak, used = weak_loss(dist, batch.target, 1, 100.0, keys, previous=batch.alignment)
+    assert noisy.sum() > strong.sum()
+    assert weak.tolist() == strong.tolist() and used[0].tolist() == batch.alignment[0].tolist()
 
 
-def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
+def test_the_loss_is_the_negative_log_likelihood() -> None:
     dist, target = random_distribution([3, 4]), random_target([2, 3])
     alignment = torch.tensor([[2, 0, 0], [1, 3, 0]])
     labels = place(target, alignment, 4)
-    expected = -sum(log_prob_by_loops(dist, labels, b) for b in range(2)) / 2
-    assert float(strong_loss(dist, target, alignment)) == pytest.approx(expected, rel=1e-5)
+    expected = [-log_prob_by_loops(dist, labels, b) for b in range(2)]
+    assert strong_loss(dist, target, alignment).tolist() == pytest.approx(expected, rel=1e-5)

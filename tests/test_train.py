@@ -8,13 +8,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from lagr import config, runs
 from lagr.associate import associated_alignments
-from lagr.batch import epochs, pack
+from lagr.batch import pack
 from lagr.config import Config
 from lagr.datasets import Example, Source
 from lagr.errors import ConfigError, DataError, RunError
@@ -119,14 +118,14 @@ def test_a_start_that_stays_too_low_is_recorded_and_followed_by_another(
 
     original, calls = lagr.train.Trainer._evaluate, []
 
-    def first_is_low(self: lagr.train.Trainer, split: str, limit: int | None = None) -> object:
-        result = original(self, split, limit)
+    def first_is_low(self: lagr.train.Trainer, s: int, split: str, limit: int | None = None) -> object:
+        result = original(self, s, split, limit)
         calls.append(split)
         return replace(result, score=replace(result.score, right=0 if len(calls) == 1 else result.score.n))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lagr.train.Trainer, "_evaluate", first_is_low)
-        report = train(hopeless, mini, tmp_path / "second")
+        (report,) = train(hopeless, mini, tmp_path / "second")
     assert [start["kept"] for start in report["starts"]] == [False, True]
     assert [start["seed"] for start in report["starts"]] == [0, 1_000_000]
 
@@ -139,7 +138,7 @@ def test_retraining_takes_the_learned_alignments_as_strong_supervision(
     learned, given = learned_alignments(small_run, mini), training_examples(strong, mini)
     assert [e.graph.slots for e in learned] == [e.graph.slots for e in given] and given[0].graph.slots is not None
     assert all(one.graph == other.graph for one, other in zip(given, mini.read("train"), strict=True))
-    report = train(config.override(strong, [("train", "steps", 5)]), mini, tmp_path / "run")
+    (report,) = train(config.override(strong, [("train", "steps", 5)]), mini, tmp_path / "run")
     assert report["config"]["align"]["given"] == str(small_run)
     with pytest.raises(RunError, match="no learned alignments"):
         learned_alignments(tmp_path / "run", mini)
@@ -191,19 +190,6 @@ def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
     assert rates[0] == 0.1 and rates[9] == rates[10] == 1.0 and rates[100] == 0.0
     assert rates[55] == pytest.approx(0.5)
     assert learning_rate(0, 100, 0, 1.0) == 1.0
-
-
-def test_an_epoch_takes_every_row_once_with_little_padding() -> None:
-    lengths = np.random.default_rng(0).integers(3, 40, 1003)
-    batches = epochs(lengths, 32, seed=5)
-    epoch = [next(batches) for _ in range(32)]
-    assert sorted(np.concatenate(epoch).tolist()) == list(range(1003))
-    padded = sum(lengths[rows].max() * len(rows) for rows in epoch)
-    assert padded < 1.15 * lengths.sum()
-    following = [next(batches) for _ in range(32)]
-    assert [rows.tolist() for rows in following] != [rows.tolist() for rows in epoch]
-    later = epochs(lengths, 32, seed=5, start=40)
-    assert next(later).tolist() == following[8].tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,243 @@
+"""S models that take their training steps together, with everything on the device.
+
+The weights of all models lie in tables, a row for each copy (encoders.py says what a copy is), so that a step has few,
+large operations: one matrix product for all models, one clipping, one optimizer update. On a GPU the step is compiled
+and then recorded as a CUDA graph for each bucket; after that the host only says which rows come next. On a CPU the same
+code runs as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lagr.align import Target, infer_alignment
+from lagr.batch import Packed
+from lagr.chance import make_keys
+from lagr.config import Align
+from lagr.loss import strong_loss
+from lagr.model import GraphDistribution, LAGr
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
+WARM_UPS = 3  # steps before a CUDA graph is recorded, taken back afterwards
+
+
+class Table:
+    """Parameters that have equally many copies, side by side, with Adam's two moments."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], models: int, device: str) -> None:
+        self.shapes = {name: tuple(p.shape[1:]) for name, p in parameters.items()}
+        self.copies = next(iter(parameters.values())).shape[0]  # of one model
+        width = sum(p[0].numel() for p in parameters.values())
+        self.values, self.mean, self.square = (
+            torch.zeros(models * self.copies, width, device=device) for _ in range(3)
+        )
+        self.half: Tensor | None = None
+
+    def views(self, table: Tensor) -> dict[str, Tensor]:
+        """Each parameter as a window of the table.   (W, …)"""
+        found, at = {}, 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape))
+            found[name] = table[:, at : at + size].view(len(table), *shape)
+            at += size
+        return found
+
+    def rows_of(self, model: int) -> slice:
+        return slice(model * self.copies, (model + 1) * self.copies)
+
+
+class Engine:
+    def __init__(
+        self,
+        new_model: Callable[[int], LAGr],
+        seeds: Sequence[int],
+        data: Packed,
+        align: Align,
+        first_alignments: Tensor,
+        clip: float,
+        device: str,
+        bf16: bool,
+    ) -> None:
+        """new_model(seed): an untrained model. first_alignments (examples, J): what weak supervision starts from."""
+        self.new_model, self.data, self.align, self.clip, self.device = new_model, data, align, clip, device
+        self.first_alignments = first_alignments
+        S = len(seeds)
+        self.model = new_model(seeds[0]).to(device)
+        by_copies: dict[int, dict[str, nn.Parameter]] = {}
+        for name, parameter in self.model.named_parameters():
+            by_copies.setdefault(parameter.shape[0], {})[name] = parameter
+        self.tables = [Table(parameters, S, device) for parameters in by_copies.values()]
+        self.updates = torch.zeros(S, device=device)  # of each model, for Adam's bias correction
+        self.alignments = torch.empty(S, *first_alignments.shape, dtype=torch.long, device=device)
+        self.loss_sums = torch.zeros(S, device=device)  # since they were last read
+        self.seeds = torch.zeros(S, dtype=torch.int64, device=device)
+        for table in self.tables:
+            table.half = table.values.to(torch.bfloat16) if bf16 else None
+            self._adopt(table)
+        self.parameters = [p for table in self.tables for p in self._parameters_of(table)]
+        for s, seed in enumerate(seeds):
+            self.reset(s, seed)
+        self.recorded: dict[tuple[int, bool], tuple[Any, dict[str, Tensor]]] = {}
+        if device == "cuda":
+            torch._dynamo.config.cache_size_limit = 64  # every bucket is a shape of its own
+            for name in ("_forward", "_losses", "_update"):
+                setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+
+    def _adopt(self, table: Table) -> None:
+        """Makes the model's parameters windows of the table: matrices of its bf16 copy, if there is one."""
+        full = table.views(table.values)
+        half = full if table.half is None else table.views(table.half)
+        for name, shape in table.shapes.items():
+            owner, _, attribute = name.rpartition(".")
+            window = half[name] if len(shape) == 2 and shape[0] > 1 else full[name]
+            self.model.get_submodule(owner)._parameters[attribute] = nn.Parameter(window)
+
+    def _parameters_of(self, table: Table) -> list[nn.Parameter]:
+        return [self.model.get_parameter(name) for name in table.shapes]
+
+    def reset(self, s: int, seed: int) -> None:
+        """Model s as it is at the start of training with a seed."""
+        fresh = dict(self.new_model(seed).named_parameters())
+        with torch.no_grad():
+            for table in self.tables:
+                rows = table.rows_of(s)
+                for name, window in table.views(table.values).items():
+                    window[rows] = fresh[name].to(self.device)
+                table.mean[rows], table.square[rows] = 0.0, 0.0
+                if table.half is not None:
+                    table.half[rows] = table.values[rows].to(torch.bfloat16)
+        self.updates[s], self.loss_sums[s], self.seeds[s] = 0.0, 0.0, seed
+        self.alignments[s] = self.first_alignments
+
+    def weights_of(self, s: int) -> dict[str, Tensor]:
+        """The weights of model s, as those of a model alone."""
+        return {
+            name: window[table.rows_of(s)].clone()
+            for table in self.tables
+            for name, window in table.views(table.values).items()
+        }
+
+    # One step.
+
+    def step(self, bucket: int, rows: np.ndarray, steps: np.ndarray, rates: np.ndarray, held: np.ndarray) -> None:
+        """rows (S, B): what each model sees; steps, rates, held (S,): its step's number and learning rate, and whether
+        its alignments stay as they are."""
+        inputs = {
+            "rows": torch.from_numpy(rows),
+            "steps": torch.from_numpy(steps.astype(np.int32)),
+            "rates": torch.from_numpy(rates.astype(np.float32)),
+            "held": torch.from_numpy(held),
+        }
+        infer = self.align.supervision == "weak" and not held.all()
+        if self.device == "cpu":
+            self._step(bucket, infer, **inputs)
+            return
+        if (bucket, infer) not in self.recorded:
+            self.recorded[bucket, infer] = self._record(bucket, infer, inputs)
+        graph, places = self.recorded[bucket, infer]
+        for name, value in inputs.items():
+            places[name].copy_(value.pin_memory(), non_blocking=True)
+        graph.replay()
+
+    def _step(self, bucket: int, infer: bool, rows: Tensor, steps: Tensor, rates: Tensor, held: Tensor) -> None:
+        S, B = rows.shape
+        shape = self.data.buckets[bucket]
+        batch = self.data.take(rows.flatten(), shape)
+        keys = make_keys(self.seeds, steps)
+        parts = self._forward(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
+        alignment = batch.alignment
+        if self.align.supervision == "weak":
+            whose = torch.arange(S, device=rows.device)[:, None]
+            alignment = self.alignments[whose, rows, : shape.nodes].flatten(0, 1)
+            if infer:
+                found = self._infer([part.detach() for part in parts], batch.target, keys, alignment)
+                alignment = torch.where(held.repeat_interleave(B)[:, None], alignment, found)
+                self.alignments[whose, rows, : shape.nodes] = alignment.view(S, B, -1)
+        losses = self._losses(*parts, batch.target, alignment).view(S, B).mean(1)
+        gradients = torch.autograd.grad(losses.sum(), self.parameters)
+        self.loss_sums += losses.detach()
+        self.updates += 1
+        self._update(gradients, rates)
+
+    def _forward(self, tokens: Tensor, lengths: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dist = self.model(tokens, lengths, keys)
+        return dist.node_log_probs, dist.edge_log_probs, dist.slots
+
+    def _infer(self, parts: Sequence[Tensor], target: Target, keys: Tensor, previous: Tensor) -> Tensor:
+        align = self.align
+        remembered = previous if align.remember else None
+        return infer_alignment(GraphDistribution(*parts), target, align.candidates, align.noise, keys, remembered)
+
+    @staticmethod
+    def _losses(nodes: Tensor, edges: Tensor, slots: Tensor, target: Target, alignment: Tensor) -> Tensor:
+        return strong_loss(GraphDistribution(nodes, edges, slots), target, alignment)
+
+    @torch.no_grad()
+    def _update(self, gradients: Sequence[Tensor], rates: Tensor) -> None:
+        """Clips each model's gradient by its norm, then Adam."""
+        S, at = len(rates), 0
+        joined = []
+        for table in self.tables:
+            parts = gradients[at : at + len(table.shapes)]
+            joined.append(torch.cat([part.reshape(len(table.values), -1).float() for part in parts], dim=1))
+            at += len(table.shapes)
+        factor = torch.ones(S, device=rates.device)
+        if self.clip:
+            squares = [gradient.square().sum(1).view(S, -1).sum(1) for gradient in joined]
+            factor = (self.clip / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+        correction = torch.sqrt(1 - BETAS[1] ** self.updates) / (1 - BETAS[0] ** self.updates)
+        for table, gradient in zip(self.tables, joined, strict=True):
+            scale, rate = (x.repeat_interleave(table.copies)[:, None] for x in (factor, rates * correction))
+            bias = torch.sqrt(1 - BETAS[1] ** self.updates).repeat_interleave(table.copies)[:, None]
+            gradient = gradient * scale
+            mean = table.mean * BETAS[0] + gradient * (1 - BETAS[0])
+            square = table.square * BETAS[1] + gradient * gradient * (1 - BETAS[1])
+            values = table.values - rate * mean / (square.sqrt() + EPSILON * bias)
+            table.mean.copy_(mean)
+            table.square.copy_(square)
+            table.values.copy_(values)
+            if table.half is not None:
+                table.half.copy_(values)
+
+    def _record(self, bucket: int, infer: bool, inputs: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+        """A CUDA graph of the step for this bucket. The steps that warm it up are taken back."""
+        places = {name: value.to(self.device) for name, value in inputs.items()}
+        before = {name: tensor.clone() for name, tensor in self.state().items()}
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self._step(bucket, infer, **places)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step(bucket, infer, **places)
+        self.load_state(before)
+        return graph, places
+
+    # Everything that a checkpoint needs.
+
+    def state(self) -> dict[str, Tensor]:
+        tensors = {
+            "updates": self.updates,
+            "alignments": self.alignments,
+            "loss_sums": self.loss_sums,
+            "seeds": self.seeds,
+        }
+        for number, table in enumerate(self.tables):
+            tensors |= {f"{name}.{number}": getattr(table, name) for name in ("values", "mean", "square")}
+        return tensors
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        for name, place in self.state().items():
+            if place.shape != tensors[name].shape:
+                raise KeyError(name)
+            place.copy_(tensors[name])
+        for table in self.tables:
+            if table.half is not None:
+                table.half.copy_(table.values)
