@@ -32,7 +32,7 @@ def scramble(x: Tensor) -> Tensor:
 def random_bits(shape: tuple[int, ...], keys: Tensor, site: int) -> Tensor:
     """32 random bits for every place, of a key for each entry of the first axis; another site gives others.   shape"""
     place = torch.arange(math.prod(shape[1:]), dtype=torch.int32, device=keys.device)
-    bits = place * 0x2545F491 + scramble(keys + site * 0x9E37)[:, None]
+    bits = (place ^ scramble(keys + site * 0x9E37)[:, None]) * 0x2545F491
     bits = (bits ^ (bits >> 15)) * 0x7FEB352D  # one more round is enough: the keys are scrambled already
     return (bits ^ (bits >> 13)).mul_(0x2C1B3C6D).view(shape)
 

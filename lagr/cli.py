@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import json
 import os
 import sys
@@ -105,6 +106,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows fewer characters is no reason to fail
     try:
         options.run(options)
         sys.stdout.flush()
@@ -116,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"lagr: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -159,14 +166,18 @@ def _evaluate(options: argparse.Namespace) -> None:
     examples = _split(_source(parser.config, options.data), options.split)
     with Progress(len(examples)) as progress:
         progress.begin(0, f"evaluating {options.split}")
-        graphs = [found.graph for found in parser.decode([e.tokens for e in examples])]
+        found = parser.decode([e.tokens for e in examples], lambda done: progress.update(done))
+    graphs = [one.graph.at_tokens(parser.config.model.graph_layers) for one in found]
     result = evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), options.split)
+    if options.json != "-":
+        _print_evaluation(result, options.split)
     if options.json:
         _write_json(options.json, result.to_dict())
-    if options.json == "-":
-        return
+
+
+def _print_evaluation(result: Any, split: str) -> None:
     low, high = result.score.interval
-    print(f"{options.split}: {result.score.exact:.2f} % exact  [{low:.2f}, {high:.2f}]  n = {result.score.n}")
+    print(f"{split}: {result.score.exact:.2f} % exact  [{low:.2f}, {high:.2f}]  n = {result.score.n}")
     print(
         f"graph {result.isomorphic.exact:.2f} %   nodes {result.nodes.exact:.2f} %   edges {result.edges.exact:.2f} %"
     )
@@ -245,10 +256,10 @@ def _data_check(options: argparse.Namespace) -> None:
 
     source = open_source(options.name, options.data, options.partition or "all")
     counts = check.check(source, lambda line: print(line, file=sys.stderr))
-    if options.json:
-        _write_json(options.json, counts)
     if options.json != "-":
         print(check.summary(counts))
+    if options.json:
+        _write_json(options.json, counts)
     if counts["failures"]:
         raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
 

@@ -112,6 +112,10 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name} is {given}; it must be at least 1")
     if align.hold and align.start != "association":
         raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
+    if align.given and align.supervision == "weak":
+        raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
+    if max(train.seed, config.data.seed) >= 2**30:
+        raise ConfigError("a seed must be below 2^30")
     if model.dropout >= 1:
         raise ConfigError(f"model.dropout is {model.dropout}; it must be below 1")
     if not 0 < train.restart_after <= 1:
@@ -140,10 +144,10 @@ def load(name: str) -> Config:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number with thousands of digits
         raise ConfigError(f"{path} is no TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
@@ -155,6 +159,8 @@ def from_dict(raw: dict[str, Any], where: str) -> Config:
         if section == "about":  # a preset's own words: where its numbers are from, what the paper reports
             continue
         if not isinstance(values, dict):
+            if section in SECTIONS:
+                raise ConfigError(f"{section} in {where} is {values!r}; it should be a table, [{section}]")
             _unknown(section, SECTIONS, where)
         changes += [(section, key, value) for key, value in values.items()]
     return override(Config(), changes, where)
@@ -193,7 +199,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         import json
 
-        return json.dumps(value)  # a JSON string is a TOML basic string
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a JSON string is a TOML basic string
     return repr(value)
 
 
@@ -214,7 +220,7 @@ def _typed(value: Any, default: Any, name: str, where: str) -> Any:
                 number = kind(value.replace("_", "") if isinstance(value, str) else value)
                 if number == number and abs(number) != float("inf"):
                     return number
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
     raise ConfigError(f"{name} in {where} is {value!r}; it should be {wanted}")

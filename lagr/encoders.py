@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lagr.chance import dropout
+from lagr.chance import dropout, scramble
 
 
 class Affine(nn.Module):
@@ -86,9 +86,9 @@ def sine_positions(length: int, width: int, device: torch.device) -> Tensor:
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward part, each added to its input and normalised after (post-norm)."""
 
-    def __init__(self, copies: int, width: int, heads: int, feedforward: int, dropout: float, site: int) -> None:
+    def __init__(self, copies: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout, self.site = heads, dropout, site
+        self.heads, self.dropout = heads, dropout
         self.attend, self.attended = (
             Affine(copies, width, 3 * width, bias=False),
             Affine(copies, width, width, bias=False),
@@ -102,7 +102,7 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
         def drop(y: Tensor, number: int) -> Tensor:
-            return dropout(y, self.dropout, keys, self.site + number)
+            return dropout(y, self.dropout, keys, number)
 
         x = self.attention_norm(x + drop(self.attended(self.attention(x, present, keys)), 1))
         hidden = drop(F.relu(self.widen(x)), 2)
@@ -115,7 +115,7 @@ class TransformerLayer(nn.Module):
         query, key, value = split  # (W, B, heads, N, D / heads)
         scores = query @ key.transpose(-1, -2) / math.sqrt(D // self.heads)
         scores = scores.float().masked_fill(~present[:, :, None, None, :], -torch.inf)
-        weights = dropout(scores.softmax(-1), self.dropout, keys, self.site)
+        weights = dropout(scores.softmax(-1), self.dropout, keys, 0)
         mixed: Tensor = weights.to(value.dtype) @ value
         return mixed.transpose(2, 3).reshape(W, B, N, D)
 
@@ -123,14 +123,11 @@ class TransformerLayer(nn.Module):
 class Transformer(nn.Module):
     def __init__(self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            TransformerLayer(copies, width, heads, feedforward, dropout, site=10 * (number + 1))
-            for number in range(layers)
-        )
+        self.layers = nn.ModuleList(TransformerLayer(copies, width, heads, feedforward, dropout) for _ in range(layers))
 
     def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, present, keys)
+        for number, layer in enumerate(self.layers, start=1):
+            x = layer(x, present, None if keys is None else scramble(keys + number))
         return x
 
 

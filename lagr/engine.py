@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lagr.align import Target, infer_alignment
-from lagr.batch import Packed
+from lagr.batch import Batch, Bucket, Packed
 from lagr.chance import make_keys
 from lagr.config import Align
 from lagr.loss import strong_loss
@@ -84,9 +84,10 @@ class Engine:
             self.reset(s, seed)
         self.recorded: dict[tuple[int, bool], tuple[Any, dict[str, Tensor]]] = {}
         if device == "cuda":
-            torch._dynamo.config.cache_size_limit = 64  # every bucket is a shape of its own
-            for name in ("_forward", "_losses", "_update"):
+            torch._dynamo.config.recompile_limit = 64  # every bucket is a shape of its own
+            for name in ("_batch", "_losses", "_update", "_infer"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+            self.model.compile_parts()
 
     def _adopt(self, table: Table) -> None:
         """Makes the model's parameters windows of the table: matrices of its bf16 copy, if there is one."""
@@ -141,15 +142,15 @@ class Engine:
             self.recorded[bucket, infer] = self._record(bucket, infer, inputs)
         graph, places = self.recorded[bucket, infer]
         for name, value in inputs.items():
-            places[name].copy_(value.pin_memory(), non_blocking=True)
+            places[name].copy_(value, non_blocking=True)
         graph.replay()
 
     def _step(self, bucket: int, infer: bool, rows: Tensor, steps: Tensor, rates: Tensor, held: Tensor) -> None:
         S, B = rows.shape
         shape = self.data.buckets[bucket]
-        batch = self.data.take(rows.flatten(), shape)
-        keys = make_keys(self.seeds, steps)
-        parts = self._forward(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
+        batch, keys = self._batch(rows, steps, shape)
+        dist = self.model(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
+        parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots)
         alignment = batch.alignment
         if self.align.supervision == "weak":
             whose = torch.arange(S, device=rows.device)[:, None]
@@ -164,9 +165,8 @@ class Engine:
         self.updates += 1
         self._update(gradients, rates)
 
-    def _forward(self, tokens: Tensor, lengths: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dist = self.model(tokens, lengths, keys)
-        return dist.node_log_probs, dist.edge_log_probs, dist.slots
+    def _batch(self, rows: Tensor, steps: Tensor, shape: Bucket) -> tuple[Batch, Tensor]:
+        return self.data.take(rows.flatten(), shape), make_keys(self.seeds, steps)
 
     def _infer(self, parts: Sequence[Tensor], target: Target, keys: Tensor, previous: Tensor) -> Tensor:
         align = self.align

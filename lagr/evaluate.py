@@ -80,6 +80,7 @@ class Evaluation:
             "isomorphic": self.isomorphic.exact,
             "nodes": self.nodes.exact,
             "edges": self.edges.exact,
+            "edges_n": self.edges.n,
             "by_category": {
                 name: {"n": s.n, "exact": s.exact, "low": s.interval[0], "high": s.interval[1]}
                 for name, s in sorted(self.by_category.items())

@@ -42,7 +42,10 @@ class Graph:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
-        object.__setattr__(self, "edges", tuple(Edge(*edge) for edge in self.edges))
+        try:
+            object.__setattr__(self, "edges", tuple(Edge(*edge) for edge in self.edges))
+        except TypeError:
+            raise GraphError("an edge is (source, label, target)") from None
         if self.slots is not None:
             object.__setattr__(self, "slots", tuple(self.slots))
         _check(self)
@@ -55,6 +58,13 @@ class Graph:
 
     def with_slots(self, slots: Sequence[int] | None) -> Graph:
         return replace(self, slots=None if slots is None else tuple(slots))
+
+    def at_tokens(self, graph_layers: int) -> Graph:
+        """The graph with tokens for slots, as forms have them; without any where two nodes share a token."""
+        if self.slots is None or graph_layers == 1:
+            return self
+        tokens = tuple(slot // graph_layers for slot in self.slots)
+        return self.with_slots(tokens if len(set(tokens)) == len(tokens) else None)
 
     def reordered(self, order: Sequence[int]) -> Graph:
         """The same graph with its nodes listed in another order: new node i is old node `order[i]`."""

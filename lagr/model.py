@@ -38,8 +38,8 @@ class GraphDistribution:
 
     @classmethod
     def from_logits(cls, node_logits: Tensor, edge_logits: Tensor, slots: Tensor) -> GraphDistribution:
-        """The distribution whose probabilities are softmax(logits), normalised in float32 whatever the logits are."""
-        return cls(node_logits.float().log_softmax(-1), edge_logits.float().log_softmax(-1), slots)
+        """The distribution whose probabilities are softmax(logits)."""
+        return cls(log_softmax(node_logits), log_softmax(edge_logits), slots)
 
     @property
     def pairs(self) -> Tensor:
@@ -91,7 +91,7 @@ class LAGr(nn.Module):
         self.encoders = 2 if encoders == "separate" else 1
         self.embed = Embedding(words, width, dropout, positions=encoder == "transformer")
         if encoder == "lstm":
-            self.encode: nn.Module = LSTM(self.encoders, width, encoder_layers, dropout)
+            self.encode: LSTM | Transformer = LSTM(self.encoders, width, encoder_layers, dropout)
         else:
             self.encode = Transformer(self.encoders, width, encoder_layers, heads, feedforward or width, dropout)
         self.node_scorer = Affine(1, width, graph_layers * node_labels)
@@ -103,8 +103,7 @@ class LAGr(nn.Module):
 
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
         """
-        S, B, N = tokens.shape
-        L, E = self.graph_layers, self.edge_labels
+        S, _, N = tokens.shape
         present = torch.arange(N, device=tokens.device) < lengths[..., None]  # (S, B, N)
 
         def for_each_encoder(x: Tensor) -> Tensor:
@@ -114,12 +113,27 @@ class LAGr(nn.Module):
         encoder_keys = None if keys is None else (keys[:, None] + which).flatten()
         embedded = for_each_encoder(self.embed(tokens, keys))
         encoded = self.encode(embedded, for_each_encoder(present), encoder_keys).unflatten(0, (S, self.encoders))
-        for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # (S, B, N, D); the same where the encoder is shared
+        nodes, edges = self.score(encoded[:, 0], encoded[:, -1])  # the same vectors where the encoder is shared
+        return GraphDistribution(nodes, edges, present.flatten(0, 1).repeat_interleave(self.graph_layers, dim=1))
 
+    def score(self, for_nodes: Tensor, for_edges: Tensor) -> tuple[Tensor, Tensor]:
+        """log π (S·B, M, V) and log ρ (S·B, M, M, E) from encoded sentences (S, B, N, D)."""
+        S, B, N, _ = for_nodes.shape
+        M, E = N * self.graph_layers, self.edge_labels
         # A token's L slots stand side by side, so slot = token · L + layer whatever the padding.
-        node_logits = self.node_scorer(for_nodes).view(S * B, N * L, -1)
-        queries = self.edge_queries(for_edges).view(S * B, N * L, E, self.edge_width)
-        edge_keys = self.edge_keys(for_edges).view(S * B, N * L, E, self.edge_width)
-        edge_logits = torch.einsum("bjew,bkew->bjke", queries, edge_keys)
-        slots = present.flatten(0, 1).repeat_interleave(L, dim=1)
-        return GraphDistribution.from_logits(node_logits, edge_logits, slots)
+        node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)
+        queries = self.edge_queries(for_edges).view(S * B, M, E, self.edge_width)
+        keys = self.edge_keys(for_edges).view(S * B, M, E, self.edge_width)
+        edge_logits = torch.einsum("bjew,bkew->bjke", queries, keys)
+        return log_softmax(node_logits), log_softmax(edge_logits)
+
+    def compile_parts(self) -> None:
+        """Compiles what a step runs. Equal layers share their code, so a layer is compiled once, not once a layer."""
+        for part in [*self.encode.layers, self.embed]:
+            part.compile(dynamic=False)
+        self.score = torch.compile(self.score, dynamic=False)  # type: ignore[method-assign]
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """In float32, whatever the logits are."""
+    return logits.float().log_softmax(-1)

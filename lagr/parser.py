@@ -16,7 +16,7 @@ import torch
 
 from lagr import runs
 from lagr.align import infer_alignment
-from lagr.batch import pack, pad_tokens
+from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.config import Config
 from lagr.datasets import Example, tokenize
 from lagr.decode import Decoded, decode
@@ -26,7 +26,6 @@ from lagr.graph import Graph
 from lagr.model import LAGr
 from lagr.vocab import Vocabulary
 
-LONGEST = 1000  # tokens; the pairs of slots grow with the square
 PAIRS_AT_ONCE = 4_000_000  # pairs times edge labels in one batch, which bounds the memory
 
 
@@ -106,25 +105,27 @@ class Parser:
         return self.parse_tokens([tokenize(sentence) for sentence in sentences])
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        for number, tokens in enumerate(sentences, start=1):
-            which = f"sentence {number}" if len(sentences) > 1 else "the sentence"
-            if not tokens:
-                raise DataError(f"{which} is empty; give at least one word")
-            if len(tokens) > LONGEST:
-                raise DataError(f"{which} has {len(tokens):,} tokens; at most {LONGEST:,} can be parsed at once")
         return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
 
     def decode(
         self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
     ) -> list[Decoded]:
         """The likeliest graph of every sentence. Sentences of similar length share a batch, so padding is small."""
+        for number, tokens in enumerate(sentences, start=1):
+            which = f"sentence {number}" if len(sentences) > 1 else "the sentence"
+            if not tokens:
+                raise DataError(f"{which} is empty; give at least one word")
+            if len(tokens) > LONGEST:
+                raise DataError(f"{which} has {len(tokens):,} tokens; at most {LONGEST:,} can be parsed at once")
         results: list[Decoded | None] = [None] * len(sentences)
+        done = 0
         with torch.inference_mode():
             for rows in self._batches(sentences):
                 dist = self.model(*pad_tokens([sentences[row] for row in rows], self.vocab, self.device))
                 for row, found in zip(rows, decode(dist, self.vocab), strict=True):
                     results[row] = found
-                progress(len(rows))
+                done += len(rows)
+                progress(done)
         return [found for found in results if found is not None]
 
     def align(self, examples: Sequence[Example]) -> list[Example]:
@@ -157,7 +158,7 @@ class Parser:
         form, problem = None, None
         if self._write is not None:
             try:
-                form = self._write(graph)
+                form = self._write(graph.at_tokens(layers))
             except FormError as error:
                 problem = str(error)
         assert graph.slots is not None

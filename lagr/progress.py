@@ -45,10 +45,11 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=step, description=title, detail="")
 
-    def update(self, step: int, loss: float, batch: int) -> None:
+    def update(self, step: int, loss: float | None = None, batch: int = 1) -> None:
         now = time.monotonic()
         rate = (step - self._first) / max(1e-9, now - self._from)
-        detail = f"step {step}/{self.steps}  loss {loss:.4g}  {rate * batch:,.0f} sentences/s"
+        trained = "" if loss is None else f"step {step}/{self.steps}  loss {loss:.4g}  "
+        detail = f"{trained}{rate * batch:,.0f} sentences/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, detail=detail)
         elif now - self._last_plain >= PLAIN_EVERY or step == self.steps:

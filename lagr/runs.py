@@ -30,11 +30,15 @@ CONFIG, VOCAB, MODEL, METRICS, REPORT = "config.toml", "vocab.json", "model.safe
 STATE, ALIGNMENTS = "state.safetensors", "alignments.safetensors"
 
 
-def create(folder: str | Path) -> Path:
-    """A new, empty run folder; one that holds anything is never written over."""
-    folder = Path(folder)
+def check_free(folder: Path) -> None:
+    """A run folder that holds anything is never written over."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RunError(f"{folder} already holds files; go on with --resume, or give another folder with --out")
+
+
+def create(folder: Path) -> Path:
+    """A new, empty run folder."""
+    check_free(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,21 +53,32 @@ def open_run(folder: str | Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, config: Config, formalism: str | None) -> None:
-    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\n\n'
+def write_config(folder: Path, config: Config, formalism: str | None, data: str = "") -> None:
+    """data: the fingerprint of the training data, so that nothing else can be taken for it later."""
+    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n\n'
     write_text(folder / CONFIG, about + to_toml(config))
 
 
 def read_config(folder: Path) -> tuple[Config, str | None]:
     """The configuration of a run and its formalism."""
     raw = read_toml(folder / CONFIG)
-    about = raw.get("about", {})
+    about = _about(raw)
     if about.get("format") != FORMAT:
         raise RunError(
             f"{folder} is of format {about.get('format')}, written by lagr {about.get('lagr', 'unknown')}; "
             f"this is lagr {__version__}, which reads format {FORMAT}: train it again, or use that version"
         )
     return from_dict(raw, str(folder / CONFIG)), about.get("formalism") or None
+
+
+def read_fingerprint(folder: Path) -> str:
+    """Of the data that a run was trained on."""
+    return str(_about(read_toml(folder / CONFIG)).get("data", ""))
+
+
+def _about(raw: dict[str, Any]) -> dict[str, Any]:
+    about = raw.get("about")
+    return about if isinstance(about, dict) else {}
 
 
 def read_vocab(folder: Path) -> Vocabulary:
@@ -88,8 +103,12 @@ def read_weights(folder: Path, model: nn.Module) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

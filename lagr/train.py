@@ -6,7 +6,9 @@ the same steps, and a seed takes the same steps beside others as alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import platform
 import signal
 import time
@@ -41,8 +43,12 @@ def train(
     config: Config, source: Source, out: Path, resume: bool = False, seeds: int | None = None
 ) -> list[dict[str, Any]]:
     """Trains into a run folder, or several seeds at once into folders of it, and returns the report of each."""
+    splits = {
+        split: source.read(split) for split in source.splits if split != "train"
+    }  # a bad row is found before, not after
     examples = training_examples(config, source)
-    vocab = Vocabulary.of(examples)
+    splits["train"] = examples
+    vocab, data = Vocabulary.of(examples), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
@@ -52,15 +58,26 @@ def train(
             if saved != its_config:
                 difference = _difference(saved, its_config)
                 raise ConfigError(f"--resume: {difference} in {folder}; resume with the settings it was started with")
+            if runs.read_fingerprint(folder) != data:
+                raise DataError(f"{source.name} is not the data that {folder} was started with; resume with that")
         if all((folder / runs.REPORT).is_file() for folder in folders):
             raise RunError(f"{out} is finished: there is nothing to resume")
     else:
+        runs.check_free(out)
+    trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be trained
+    if not resume:
         runs.create(out)
         for folder, its_config in zip(folders, configs, strict=True):
             folder.mkdir(exist_ok=True)
-            runs.write_config(folder, its_config, source.formalism)
+            runs.write_config(folder, its_config, source.formalism, data)
             runs.write_text(folder / runs.VOCAB, vocab.to_json())
-    return Trainer(configs, source, examples, vocab, folders, out / runs.STATE).run()
+    reports = trainer.run()
+    if failed := sum(report["failed"] for report in reports):
+        raise RunError(
+            f"{failed} of {len(reports)} seeds stayed below {config.train.restart_below} % on the training data in all "
+            f"their starts; their reports are in {out}"
+        )
+    return reports
 
 
 @dataclass
@@ -88,12 +105,14 @@ class Trainer:
         self,
         configs: Sequence[Config],
         source: Source,
-        examples: list[Example],
+        splits: dict[str, list[Example]],
         vocab: Vocabulary,
         folders: Sequence[Path],
         state: Path,
+        resume: bool = False,
     ) -> None:
-        self.config, self.source, self.examples, self.vocab, self.state = configs[0], source, examples, vocab, state
+        self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
+        examples = splits["train"]
         self.runs = [Run(config, folder) for config, folder in zip(configs, folders, strict=True)]
         train, self.device = self.config.train, choose_device(self.config.train.device)
         data = pack(examples, vocab, self.config.model.graph_layers, self.device)
@@ -105,13 +124,16 @@ class Trainer:
             [run.seed for run in self.runs],
             data,
             self.config.align,
-            self._first_alignments(data.batch.alignment),
+            self._first_alignments(examples, data.batch.alignment),
             train.clip,
             self.device,
             bf16=uses_bf16(train.precision, self.device),
         )
-        if state.is_file():
-            self._restore()
+        if resume:
+            if state.is_file():
+                self._restore()
+            for run in self.runs:
+                self._forget_later_metrics(run)
 
     def _new_model(self, seed: int) -> LAGr:
         torch.manual_seed(seed)
@@ -125,7 +147,7 @@ class Trainer:
             for run in self.runs:
                 if self.step == run.began:
                     run.log(self.step, {"event": "start", "seed": run.seed})
-            while not all(run.report for run in self.runs):
+            while not self._all_finished():
                 self._take_step()
                 self.seconds = time.monotonic() - began
                 behind = min((self.step - run.began for run in self.runs if not run.report), default=train.steps)
@@ -134,12 +156,18 @@ class Trainer:
                 for s, run in enumerate(self.runs):
                     if not run.report:
                         self._look_at(s, run, progress)
-                if interrupted() or (self.step % train.save_every == 0 and behind < train.steps):
+                if interrupted() or self.step % train.save_every == 0 or behind == train.steps:
                     self._save()
                 if interrupted():
                     raise RunError(f"stopped at step {self.step}; everything is saved: go on with --resume")
         self.state.unlink(missing_ok=True)
         return [run.report for run in self.runs if run.report]
+
+    def _all_finished(self) -> bool:
+        for s, run in enumerate(self.runs):
+            if not run.report and self.step - run.began == self.config.train.steps:
+                self._finish(s, run)
+        return all(run.report for run in self.runs)
 
     def _take_step(self) -> None:
         train = self.config.train
@@ -155,7 +183,7 @@ class Trainer:
         self.loss_steps += 1
 
     def _look_at(self, s: int, run: Run, progress: Progress) -> None:
-        """What is due for a run after this step: an evaluation, a restart, the end."""
+        """What is due for a run after this step: an evaluation, a restart."""
         train, own = self.config.train, self.step - run.began
         if (
             train.evaluate_every
@@ -174,8 +202,6 @@ class Trainer:
                 f"training accuracy {run.failed[-1]['train_exact']:.1f} % is too low: starting again, seed {run.seed}"
             )
             progress.begin(0, self._title())
-        elif own == train.steps:
-            self._finish(s, run)
 
     def _title(self) -> str:
         open_runs = [run for run in self.runs if not run.report] or self.runs
@@ -190,18 +216,16 @@ class Trainer:
         run.log(self.step, {"split": "train", "exact": exact})
         if exact >= self.config.train.restart_below:
             return False
-        run.failed.append({"seed": run.seed, "steps": self.step - run.began, "train_exact": exact, "kept": False})
         if run.start >= self.config.train.restarts:
-            raise RunError(
-                f"{run.start + 1} starts all stayed below {self.config.train.restart_below} % on the training data; "
-                f"{run.folder / runs.METRICS} has them all"
-            )
+            self._finish(s, run, failed=True)
+            return False
+        run.failed.append({"seed": run.seed, "steps": self.step - run.began, "train_exact": exact, "kept": False})
         return True
 
     # Evaluation and the files of a run.
 
     def _evaluate(self, s: int, split: str, limit: int | None = None) -> Evaluation:
-        examples = self.examples if split == "train" else self.source.read(split)
+        examples = self.splits[split]
         limit = limit or (self.config.train.evaluate_limit if split == "train" else None)
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
@@ -209,24 +233,22 @@ class Trainer:
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
         parser = Parser(model, self.vocab, self.source.formalism, self.config, self.device)
-        graphs = [found.graph for found in parser.decode([example.tokens for example in examples])]
+        found = parser.decode([example.tokens for example in examples])
+        graphs = [one.graph.at_tokens(self.config.model.graph_layers) for one in found]
         return evaluate(examples, graphs, FORMALISMS.get(self.source.formalism or ""), split)
 
-    def _finish(self, s: int, run: Run) -> None:
+    def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)
         runs.write_tensors(run.folder / runs.MODEL, weights)
         if self.config.align.supervision == "weak":
             runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": self.engine.alignments[s]})
         results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
-        kept = {
-            "seed": run.seed,
-            "steps": self.step - run.began,
-            "train_exact": results["train"]["exact"],
-            "kept": True,
-        }
+        exact, steps = results["train"]["exact"], self.step - run.began
+        kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}
         run.report = {
             "lagr": __version__,
             "config": run.config.to_dict(),
+            "failed": failed,
             "starts": [*run.failed, kept],
             "seconds": round(self.seconds, 1),
             "seeds_at_once": len(self.runs),
@@ -238,6 +260,10 @@ class Trainer:
 
     def _log_losses(self) -> float:
         losses: list[float] = (self.engine.loss_sums / max(1, self.loss_steps)).tolist()
+        if not all(map(math.isfinite, losses)):
+            raise RunError(
+                f"the loss is no longer a number at step {self.step}; lower train.learning_rate or align.noise"
+            )
         self.engine.loss_sums.zero_()
         self.loss_steps = 0
         train = self.config.train
@@ -269,8 +295,6 @@ class Trainer:
             raise RunError(
                 f"{self.state} was saved with other data or other seeds; resume with those, or train again"
             ) from None
-        for run in self.runs:
-            self._forget_later_metrics(run)
 
     def _forget_later_metrics(self, run: Run) -> None:
         """Drops the lines that were written after the checkpoint: those steps will be taken again."""
@@ -282,16 +306,17 @@ class Trainer:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue  # the line being written when the run was killed
-            if (entry["start"], entry["step"]) <= (run.start, self.step - run.began):
+            if self.step and (entry["start"], entry["step"]) <= (run.start, self.step - run.began):
                 kept.append(line + "\n")
-        runs.write_text(path, "".join(kept))
+        if lines:
+            runs.write_text(path, "".join(kept))
 
-    def _first_alignments(self, known: Tensor) -> Tensor:
+    def _first_alignments(self, examples: list[Example], known: Tensor) -> Tensor:
         """What weak supervision remembers at first: nothing, or the guess from counts.   (examples, J)"""
         first = torch.full_like(known, -1)
         align = self.config.align
         if align.supervision == "weak" and align.start == "association":
-            for row, slots in enumerate(associated_alignments(self.examples, self.config.model.graph_layers)):
+            for row, slots in enumerate(associated_alignments(examples, self.config.model.graph_layers)):
                 first[row, : len(slots)] = torch.tensor(slots)
         return first
 
@@ -304,8 +329,13 @@ def training_examples(config: Config, source: Source) -> list[Example]:
     examples = source.read("train")
     if not examples:
         raise DataError(f"{source.name} has no training sentences")
+    layers = config.model.graph_layers
     if config.align.given:
-        examples = _with_given_alignments(examples, config.align.given, source)
+        examples = _with_given_alignments(examples, config.align.given, source, layers)
+    elif source.slots_are_tokens and layers > 1:
+        examples = [
+            replace(e, graph=e.graph.with_slots([layers * slot for slot in e.graph.slots or ()])) for e in examples
+        ]
     if config.align.supervision == "strong":
         for number, example in enumerate(examples, start=1):
             if example.graph.slots is None:
@@ -327,19 +357,37 @@ def learned_alignments(run: Path, source: Source) -> list[Example]:
         raise RunError(f"{run} has no learned alignments: it is not finished, or was trained with strong supervision")
     table = runs.read_tensors(run / runs.ALIGNMENTS)[0]["alignments"].tolist()
     examples = training_examples(config, source)
-    if len(table) != len(examples):
-        raise DataError(f"{run} was trained on {len(table)} sentences, but {source.name} has {len(examples)}")
+    if runs.read_fingerprint(run) != fingerprint(examples):
+        raise DataError(f"{source.name} is not the data that {run} was trained on")
     return [
         replace(example, graph=example.graph.with_slots(slots[: len(example.graph.nodes)]))
         for example, slots in zip(examples, table, strict=True)
     ]
 
 
-def _with_given_alignments(examples: list[Example], given: str, source: Source) -> list[Example]:
+def fingerprint(examples: Sequence[Example]) -> str:
+    """A checksum of sentences and graphs, which another order or another word changes."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr((example.tokens, example.graph.nodes, example.graph.edges)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _with_given_alignments(examples: list[Example], given: str, source: Source, layers: int) -> list[Example]:
     path = Path(given)
-    aligned: Sequence[Example] = learned_alignments(path, source) if path.is_dir() else [e for _, e in jsonl.read(path)]
+    if path.is_dir():
+        theirs = runs.read_config(runs.open_run(path))[0].model.graph_layers
+        if theirs != layers:
+            raise ConfigError(
+                f"{given} has {theirs} graph layers, this model {layers}; set model.graph_layers to {theirs}"
+            )
+        aligned: Sequence[Example] = learned_alignments(path, source)
+    else:
+        aligned = [row.example for row in jsonl.read(path)]
     if [e.tokens for e in aligned] != [e.tokens for e in examples]:
         raise DataError(f"the sentences in {given} are not those of {source.name}'s training split, in the same order")
+    if any(one.graph != other.graph for one, other in zip(aligned, examples, strict=True)):
+        raise DataError(f"the graphs in {given} are not those of {source.name}'s training split")
     return [replace(example, graph=other.graph) for example, other in zip(examples, aligned, strict=True)]
 
 

@@ -67,6 +67,6 @@ class Vocabulary:
     def from_json(cls, text: str) -> Vocabulary:
         try:
             raw: dict[str, Any] = json.loads(text)
-            return cls(*(tuple(raw[key]) for key in ("words", "node_labels", "edge_labels")))
+            return cls(*(tuple(map(str, raw[key])) for key in ("words", "node_labels", "edge_labels")))
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None

@@ -119,7 +119,7 @@ def test_rows_of_ones_own_are_read(tmp_path: Path) -> None:
 def test_a_written_row_is_read_back(tmp_path: Path, mini: Source) -> None:
     examples = mini.read("dev")
     file = write(tmp_path / "dev.jsonl", *(jsonl.write_row(e, "cogs") for e in examples))
-    for example, (_, again) in zip(examples, jsonl.read(file), strict=True):
+    for example, (_, _, again) in zip(examples, jsonl.read(file), strict=True):
         assert (again.tokens, again.form, again.category) == (example.tokens, example.form, example.category)
         assert (again.graph.nodes, again.graph.edges, again.graph.slots) == (
             example.graph.nodes, example.graph.edges, example.graph.slots)  # fmt: skip

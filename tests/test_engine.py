@@ -25,7 +25,7 @@ def trainer(settings: Config, source: Source, seeds: list[int], folder: Path) ->
     examples = training_examples(settings, source)
     configs = [config.override(settings, [("train", "seed", seed)]) for seed in seeds]
     folders = [folder / str(seed) for seed in seeds]
-    return Trainer(configs, source, examples, Vocabulary.of(examples), folders, folder / "state")
+    return Trainer(configs, source, {"train": examples}, Vocabulary.of(examples), folders, folder / "state")
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,10 @@ def test_a_start_that_stays_too_low_is_recorded_and_followed_by_another(
         ("train", "restart_after", 0.5),
     ]
     hopeless = config.override(small_config, [*changes, ("train", "restarts", 2)])
-    with pytest.raises(RunError, match="3 starts all stayed below"):
+    with pytest.raises(RunError, match="1 of 1 seeds stayed below"):
         train(hopeless, mini, tmp_path / "run")
+    report = json.loads((tmp_path / "run" / runs.REPORT).read_text())
+    assert report["failed"] and [start["kept"] for start in report["starts"]] == [False, False, False]
     lines = [json.loads(line) for line in (tmp_path / "run" / runs.METRICS).read_text().splitlines()]
     started = [line["seed"] for line in lines if line.get("event") == "start"]
     assert started == [0, 1_000_000, 2_000_000]

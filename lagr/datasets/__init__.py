@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lagr.errors import DataError
@@ -38,6 +40,7 @@ class Source:
     splits: tuple[str, ...]
     read: Callable[[str], list[Example]]
     formalism: str | None = None
+    slots_are_tokens: bool = False  # alignments name tokens, not slots of a certain number of graph layers
 
 
 def open_source(
@@ -78,17 +81,23 @@ def tokenize(text: str) -> tuple[str, ...]:
     """
     if "\0" in text:
         raise DataError("the sentence has a NUL byte in it; remove it")
-    return tuple(_TOKEN.findall(text))
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError("the sentence is not valid Unicode; convert it to UTF-8 first")
+    return tuple(_token().findall(unicodedata.normalize("NFC", text)))
 
 
-# A word may hold hyphens, dots and apostrophes inside, but a possessive 's is a token of its own.
-_TOKEN = re.compile(r"'s(?!\w)|\w+(?:[-.'’](?!s(?!\w))\w+)*|[^\w\s]")
+@cache
+def _token() -> re.Pattern[str]:
+    """A word may hold hyphens, dots, apostrophes and combining marks, but a possessive 's is a token of its own."""
+    marks = "".join(chr(c) for c in range(0x300, 0x10000) if unicodedata.category(chr(c)) in ("Mn", "Mc"))
+    letter = f"[\\w{re.escape(marks)}]"
+    return re.compile(rf"'s(?!{letter})|{letter}+(?:[-.'’](?!s(?!{letter})){letter}+)*|[^\w\s]")
 
 
 def read_text(path: Path) -> str:
     """The text of a data file, as UTF-8, or a DataError that says what to do."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except UnicodeDecodeError as error:

@@ -48,9 +48,10 @@ def _find(folder: Path) -> Path:
 def _partition(archive: Path, name: str) -> dict[str, list[int]]:
     if name == "all":
         return {}
-    parts = _json(archive, f"splits/{name}.json")
-    if not isinstance(parts, dict) or not isinstance(parts.get("trainIdxs"), list):
-        raise DataError(f"splits/{name}.json in {archive} has no list trainIdxs")
+    parts: dict[str, list[int]] = _json(archive, f"splits/{name}.json")
+    lists = parts.values() if isinstance(parts, dict) and "trainIdxs" in parts else [None]
+    if not all(isinstance(part, list) and all(isinstance(i, int) and i >= 0 for i in part) for part in lists):
+        raise DataError(f"splits/{name}.json in {archive} has no lists of positions: trainIdxs, devIdxs, testIdxs")
     return parts
 
 
@@ -86,7 +87,7 @@ def _example(rows: list[dict[str, str]], position: int, archive: Path) -> Exampl
     try:
         tokens, query = tuple(rows[position][QUESTION].split(" ")), rows[position][QUERY]
         return Example(tokens, sparql.read(query), query)
-    except (IndexError, KeyError, TypeError):
+    except (IndexError, KeyError, TypeError, AttributeError):
         raise DataError(f"example {position} of {archive} is missing, or has no {QUESTION} and {QUERY}") from None
     except LagrError as error:
         raise DataError(f"example {position} of {archive}: {error}") from None

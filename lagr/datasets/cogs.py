@@ -21,12 +21,12 @@ def source(folder: Path) -> Source:
         raise DataError(
             f"there is no {folder / 'train.tsv'}; run `lagr data fetch cogs` or give its folder with --data"
         )
-    return Source("cogs", splits, lambda split: read(folder / f"{split}.tsv"), "cogs")
+    return Source("cogs", splits, lambda split: read(folder / f"{split}.tsv"), "cogs", slots_are_tokens=True)
 
 
 def read(path: Path) -> list[Example]:
     examples = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
         columns = line.split("\t")
         if len(columns) != 3:
             raise DataError(f"{path}:{number} has {len(columns)} columns; COGS has sentence, logical form, category")

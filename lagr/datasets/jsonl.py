@@ -13,12 +13,14 @@ A folder holds train.jsonl and, as it likes, dev.jsonl, test.jsonl and others. I
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lagr.datasets import Example, Source, read_text, tokenize
 from lagr.errors import DataError, LagrError
-from lagr.forms import formalism
+from lagr.forms import cogs, formalism
 from lagr.graph import Graph
 
 KEYS = {"text", "tokens", "graph", "form", "formalism", "alignment", "category", "split"}
@@ -29,32 +31,39 @@ def source(path: Path) -> Source:
         files = {file.stem: file for file in sorted(path.glob("*.jsonl"))}
         if "train" not in files:
             raise DataError(f"there is no train.jsonl in {path}")
-        order = [
-            *(s for s in ("train", "dev", "test") if s in files),
-            *(s for s in files if s not in ("train", "dev", "test")),
-        ]
-        name = _formalism_of(files["train"])
-        return Source(str(path), tuple(order), lambda split: [e for _, e in read(files[split])], name)
-    rows = read(path)
-    named = any(split for split, _ in rows)
-    by_split: dict[str, list[Example]] = {"train": []}
-    for number, (split, example) in enumerate(rows):
-        chosen = (split or "train") if named else {8: "dev", 9: "test"}.get(number % 10, "train")
-        by_split.setdefault(chosen, []).append(example)
-    return Source(str(path), tuple(by_split), lambda split: by_split[split], _formalism_of(path))
+        usual = [split for split in ("train", "dev", "test") if split in files]
+        rows = {split: read(files[split]) for split in [*usual, *(files.keys() - set(usual))]}
+        by_split = {split: [row.example for row in its_rows] for split, its_rows in rows.items()}
+        return Source(str(path), tuple(by_split), by_split.__getitem__, _formalism(path, [*chain(*rows.values())]))
+    all_rows = read(path)
+    named = any(row.split for row in all_rows)
+    divided: dict[str, list[Example]] = {"train": []}
+    for number, row in enumerate(all_rows):
+        chosen = (row.split or "train") if named else {8: "dev", 9: "test"}.get(number % 10, "train")
+        divided.setdefault(chosen, []).append(row.example)
+    return Source(str(path), tuple(divided), divided.__getitem__, _formalism(path, all_rows))
 
 
-def read(path: Path) -> list[tuple[str, Example]]:
-    """The split, where it says one, and the example of every line."""
+class Row(NamedTuple):
+    split: str  # "" where it names none
+    formalism: str
+    example: Example
+
+
+def read(path: Path) -> list[Row]:
+    """Every line of a file."""
     rows = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            rows.append((_text(row, "split"), _example(row)))
+            example = _example(row)
+            rows.append(Row(_text(row, "split"), _text(row, "formalism"), example))
         except json.JSONDecodeError as error:
             raise DataError(f"{path}:{number} is no JSON: {error.msg} at column {error.colno}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number} can't be read: {error}") from None
         except LagrError as error:
             raise DataError(f"{path}:{number}: {error}") from None
     if not rows:
@@ -83,13 +92,15 @@ def _example(row: Any) -> Example:
     if unknown := row.keys() - KEYS:
         raise DataError(f"unknown key {sorted(unknown)[0]!r}; a row may have {', '.join(sorted(KEYS))}")
     tokens = _tokens(row)
-    form = _text(row, "form") or None
-    if form and "formalism" not in row:
+    form, name = _text(row, "form") or None, _text(row, "formalism")
+    if form and not name:
         raise DataError("a row with `form` names its `formalism`, such as cogs or sparql")
+    formal = formalism(name) if name else None
+    in_part = name == "cogs" and form is not None and cogs.is_lossy(form)
     if "graph" in row:
         graph = Graph.from_dict(row["graph"])
-    elif form:
-        graph = formalism(row["formalism"]).read(form, tokens)
+    elif form and formal:
+        graph = formal.read(form, tokens)
     else:
         raise DataError("a row has a `graph`, or a `form` with its `formalism`")
     if row.get("alignment") is not None:
@@ -98,7 +109,9 @@ def _example(row: Any) -> Example:
         graph = graph.with_slots(row["alignment"])
     if not graph.nodes:
         raise DataError("the graph has no nodes")
-    return Example(tokens, graph, form, _text(row, "category"))
+    for text in (*tokens, *graph.nodes, *(edge.label for edge in graph.edges)):
+        text.encode()  # a lone surrogate is a ValueError
+    return Example(tokens, graph, cogs.write(graph) if in_part else form, _text(row, "category"), in_part)
 
 
 def _tokens(row: dict[str, Any]) -> tuple[str, ...]:
@@ -122,9 +135,11 @@ def _text(row: Any, key: str) -> str:
     return value
 
 
-def _formalism_of(path: Path) -> str | None:
-    """The formalism that every row of a file is written in, None where they are graphs alone."""
-    named = {json.loads(line).get("formalism") for line in read_text(path).splitlines() if line.strip()}
+def _formalism(path: Path, rows: Sequence[Row]) -> str | None:
+    """The formalism that all rows are written in, None where they are graphs alone."""
+    named = {row.formalism for row in rows}
     if len(named) > 1:
-        raise DataError(f"{path} mixes rows of several formalisms: {', '.join(sorted(map(str, named)))}")
-    return named.pop() if named else None
+        raise DataError(
+            f"{path} mixes rows of several formalisms: {', '.join(sorted(name or 'none' for name in named))}"
+        )
+    return named.pop() or None

@@ -251,4 +251,4 @@ def generate(size: int = 4000, seed: int = 0) -> dict[str, list[Example]]:
 
 def source(size: int = 4000, seed: int = 0) -> Source:
     data = generate(size, seed)
-    return Source("mini", tuple(data), lambda split: data[split], "cogs")
+    return Source("mini", tuple(data), lambda split: data[split], "cogs", slots_are_tokens=True)

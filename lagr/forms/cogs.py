@@ -28,7 +28,7 @@ from lagr.graph import Edge, Graph
 ARTICLE, ARTICLE_EDGE = "*", "article"
 
 _ATOM = re.compile(r"(?P<star>\* )?(?P<name>[^\s.()*,;]+)(?P<role>(?: \. [^\s.()*,;]+)*) \( (?P<arguments>[^()]*) \)")
-_VARIABLE = re.compile(r"x _ (\d+)")
+_VARIABLE = re.compile(r"x _ (\d{1,6})")
 _NAME = re.compile(r"[A-Z][^\s.()*,;]*")
 _LAMBDA = re.compile(r"(?:LAMBDA [a-z] \. )+")
 

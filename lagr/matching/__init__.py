@@ -23,4 +23,5 @@ def best_assignment(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     else:
         solve = cpu.solve
     repeated = (size.repeat_interleave(K) for size in (rows, columns))
-    return solve(gain.reshape(B * K, J, M), *repeated).view(B, K, J)
+    found: Tensor = solve(gain.reshape(B * K, J, M), *repeated)
+    return found.view(B, K, J)

@@ -16,7 +16,7 @@ FORBIDDEN = 1e9  # stands for an infinite cost: far above any gain, far below wh
 
 def solve(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Problem p has rows[p] rows and columns[p] columns of gain (P, J, M).   → (P, J)"""
-    costs = gain.detach().double().neg().clamp(-FORBIDDEN, FORBIDDEN).numpy()
+    costs = gain.detach().double().neg().nan_to_num(FORBIDDEN).clamp(-FORBIDDEN, FORBIDDEN).numpy()
     solution = np.zeros(costs.shape[:2], dtype=np.int64)
     lap = _lapx()
     if lap is None:

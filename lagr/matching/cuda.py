@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _augmenting_paths(cost, n_rows, n_columns, answer, J, M, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _augmenting_paths(gain, n_rows, n_columns, answer, J, M, COLUMNS: tl.constexpr, FORBIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
     problem = tl.program_id(0)
-    height, width = tl.load(n_rows + problem), tl.load(n_columns + problem)
+    height, width = tl.load(n_rows + problem).to(tl.int32), tl.load(n_columns + problem).to(tl.int32)
     column = tl.arange(0, COLUMNS)
     exists = column < width
-    first = cost + problem.to(tl.int64) * J * M
+    first = gain + problem.to(tl.int64) * J * M
     price = tl.zeros((COLUMNS,), tl.float32)
     row_of = tl.full((COLUMNS,), -1, tl.int32)  # which row has a column
 
@@ -31,7 +31,9 @@ def _augmenting_paths(cost, n_rows, n_columns, answer, J, M, COLUMNS: tl.constex
         nearest = -1
         current = new
         while current != -1:
-            costs = tl.load(first + current * M + column, mask=exists, other=float("inf"))
+            costs = -tl.load(first + current * M + column, mask=exists, other=0.0)
+            # An infinite cost would make infinite prices. NaN is no cost at all, and forbidden like it.
+            costs = tl.where(costs == costs, tl.minimum(tl.maximum(costs, -FORBIDDEN), FORBIDDEN), FORBIDDEN)
             # The pair of a row and its column costs exactly their two prices, which gives the row's; a new row's is 0.
             row_price = tl.sum(tl.where(column == nearest, costs - price, 0.0))
             through = reached + costs - row_price - price
@@ -53,17 +55,12 @@ def _augmenting_paths(cost, n_rows, n_columns, answer, J, M, COLUMNS: tl.constex
     tl.store(answer + problem * J + row_of, column, mask=row_of >= 0)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]  # a launch of its own in compiled code
 def solve(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Problem p has rows[p] rows and columns[p] columns of gain (P, J, M).   → (P, J)"""
     P, J, M = gain.shape
-    cost = -gain.float()
-    # An infinite cost would make infinite prices; one above any sum of the others forbids as well.
-    finite = torch.where(cost.isfinite(), cost.abs(), 0.0).amax((1, 2), keepdim=True)
-    worst = 2 * (J + 1) * (finite + 1)
-    cost = torch.minimum(torch.maximum(cost, -worst), worst).contiguous()
-    answer = torch.zeros(P, J, dtype=torch.int32, device=gain.device)
+    answer = torch.zeros(P, J, dtype=torch.int64, device=gain.device)
     lanes = max(32, triton.next_power_of_2(M))
-    _augmenting_paths[(P,)](
-        cost, rows.int(), columns.int(), answer, J, M, COLUMNS=lanes, num_warps=max(1, lanes // 256)
-    )
-    return answer.long()
+    sizes = {"COLUMNS": lanes, "FORBIDDEN": 1e30, "num_warps": max(1, lanes // 256)}
+    _augmenting_paths[(P,)](gain.float().contiguous(), rows, columns, answer, J, M, **sizes)
+    return answer
