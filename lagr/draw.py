@@ -31,6 +31,7 @@ from lagr.errors import GraphError
 from lagr.graph import Graph
 
 LONGEST_LABEL = 24
+MOST_EDGES = 1500  # beyond, nobody could read the picture, and it would take minutes
 FAINTEST = 0.35  # the opacity of what is improbable
 CERTAIN = 0.995  # from here on a percentage would read 100% and is left out
 # On white, on black: told apart with any kind of colour vision, and of a contrast that is enough for text.
@@ -415,6 +416,8 @@ def _slots(tokens: Sequence[str], graph: Graph, graph_layers: int) -> tuple[int,
     """The slots of the graph, which are all slots of the sentence."""
     if graph.slots is None:
         raise GraphError("a graph without slots can't be drawn over its sentence; give it some by with_slots")
+    if len(graph.edges) > MOST_EDGES:
+        raise GraphError(f"{len(graph.edges):,} edges are too many to draw; at most {MOST_EDGES:,} are, others as json")
     if graph_layers < 1:
         raise GraphError(f"graph_layers is {graph_layers}; a token has at least one slot")
     count = len(tokens) * graph_layers

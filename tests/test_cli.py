@@ -139,6 +139,7 @@ BAD = {
     "10,000 tokens": (["parse", "RUN", "word " * 10_000], "10,000 tokens"),
     "missing split": (["evaluate", "RUN", "--split", "mars"], "it has train, dev, test, gen"),
     "unwritable": (["evaluate", "RUN", "--json", "/nowhere/x.json"], "can't be written"),
+    "unwritable alignments": (["align", "RUN", "--out", "/nowhere/x.jsonl"], "No such file or directory"),
     "taken folder": (["train", "quickstart", "--out", "RUN"], "already holds files"),
     "nothing given": (["train", "quickstart", "--align.supervision", "strong", "--align.start", "model", "--align.hold", "0", "--align.given", "none.jsonl", "--out", "OUT"], "no file none.jsonl"),
     "given with weak": (["train", "quickstart", "--align.given", "x.jsonl", "--out", "OUT"], "align.supervision = strong"),

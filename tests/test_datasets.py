@@ -156,6 +156,10 @@ def test_a_single_file_is_divided_and_a_folder_is_taken_as_it_is(tmp_path: Path)
         ({"text": "a", "form": "b"}, "names its `formalism`"),
         ({"text": "a", "form": "b", "formalism": "prolog"}, "unknown formalism 'prolog'"),
         ({"tokens": ["a", ""], "graph": ROW["graph"]}, "not empty"),
+        ({"text": "a", "form": "b", "formalism": ["cogs"]}, "should be a string"),
+        ({**ROW, "formalism": "prolog"}, "unknown formalism 'prolog'"),
+        ({"tokens": ["a\ud800"], "graph": {"nodes": ["a"]}}, "can't be read"),
+        ("[" * 100_000, "can't be read"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: object, complaint: str) -> None:
@@ -163,6 +167,33 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: object, complaint: 
     with pytest.raises(DataError) as caught:
         open_source(str(file))
     assert f"{file}:2" in str(caught.value) and complaint in str(caught.value)
+
+
+def test_bytes_that_editors_add_change_nothing(tmp_path: Path) -> None:
+    plain, odd = tmp_path / "plain.jsonl", tmp_path / "odd.jsonl"
+    line = (
+        json.dumps({**ROW, "tokens": ["a\u2028b", "c", "d"], "text": None}, ensure_ascii=False)
+        .replace(', "text": null', "")
+        .replace('"text": null, ', "")
+    )
+    plain.write_bytes((line + "\n").encode())
+    odd.write_bytes(b"\xef\xbb\xbf" + (line + "\r\n").encode())
+    (one,), (other,) = (open_source(str(path)).read("train") for path in (plain, odd))
+    assert one.tokens == other.tokens == ("a\u2028b", "c", "d")
+
+
+def test_a_folder_is_read_with_its_formalism(tmp_path: Path) -> None:
+    row = {"tokens": ["Mina", "sang"], "form": "sing . agent ( x _ 1 , Mina )", "formalism": "cogs"}
+    write(tmp_path / "train.jsonl", row)
+    write(tmp_path / "dev.jsonl", ROW)
+    with pytest.raises(DataError, match="mixes rows of several formalisms: cogs, none"):
+        open_source(str(tmp_path))
+    write(
+        tmp_path / "dev.jsonl",
+        {"text": "gasp", "form": "LAMBDA a . LAMBDA e . gasp . agent ( e , a )", "formalism": "cogs"},
+    )
+    source = open_source(str(tmp_path))
+    assert source.formalism == "cogs" and source.read("dev")[0].partly_kept and check.check(source)["failed"] == 0
 
 
 def test_files_that_cannot_be_read_say_what_to_do(tmp_path: Path) -> None:
@@ -246,6 +277,7 @@ def test_a_broken_cfq_archive_says_so(tmp_path: Path) -> None:
         ("Did M0's editor's spouse marry M1?", "Did|M0|'s|editor|'s|spouse|marry|M1|?"),
         ("  O'Brien paid 3.5 euros,\tdidn't he ", "O'Brien|paid|3.5|euros|,|didn't|he"),
         ("日本語 text", "日本語|text"),
+        ("Cafe\u0301 हिन्दी.", "Caf\u00e9|हिन्दी|."),
     ],
 )
 def test_words_and_marks_are_told_apart(text: str, tokens: str) -> None:

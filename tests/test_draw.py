@@ -372,3 +372,11 @@ def test_short_labels(label: str, short: str) -> None:
 def test_the_examples_in_the_docstrings_are_true() -> None:
     outcome = doctest.testmod(draw)
     assert outcome.attempted >= 3 and not outcome.failed
+
+
+def test_a_picture_that_nobody_could_read_is_refused() -> None:
+    nodes = 45
+    tangle = Graph(("n",) * nodes, tuple((s, "e", t) for s in range(nodes) for t in range(nodes)), tuple(range(nodes)))
+    for picture in (draw.svg, draw.text, draw.dot):
+        with pytest.raises(GraphError, match="2,025 edges are too many"):
+            picture(["w"] * nodes, tangle)

@@ -64,6 +64,12 @@ def mutations(graph: Graph) -> list[Graph]:
         if not any((e.source, e.target) == (edge.target, edge.source) for e in graph.edges):
             turned = Edge(edge.target, edge.label, edge.source)
             changed.append(Graph(graph.nodes, (*rest, turned), graph.slots))
+    first, *_, last = range(len(graph.nodes))
+    if not any((e.source, e.target) == (first, last) for e in graph.edges):
+        changed.append(Graph(graph.nodes, (*graph.edges, Edge(first, "theme", last)), graph.slots))
+    if graph.slots is None or 99 not in graph.slots:
+        slots = None if graph.slots is None else (*graph.slots, 99)
+        changed.append(Graph((*graph.nodes, "zebra"), (*graph.edges, Edge(0, "theme", len(graph.nodes))), slots))
     for number in range(len(graph.nodes)):
         nodes = tuple("zebra" if i == number else label for i, label in enumerate(graph.nodes))
         changed.append(Graph(nodes, graph.edges, graph.slots))
@@ -96,7 +102,7 @@ def test_without_a_form_the_graph_decides() -> None:
     assert evaluate([bare], [with_edges(AGENT)], None).score.right == 0
 
 
-def test_a_changed_edge_label_counts_as_wrong_where_label_blind_isomorphism_would_not() -> None:
+def test_a_changed_node_label_counts_as_wrong_where_label_blind_isomorphism_would_not() -> None:
     """The published score compares CFQ graphs without node labels."""
     one, other = (Graph(("M0", label), (Edge(0, "agent", 1),)) for label in ("ns:film.actor", "ns:film.editor"))
     assert evaluate([Example(("x",), one, sparql.write(one))], [other], sparql).score.right == 0

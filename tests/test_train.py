@@ -222,3 +222,84 @@ def test_bf16_on_a_cpu_is_refused(tmp_path: Path, small_config: Config, mini: So
 
 def test_nothing_in_a_run_folder_is_pickled(small_run: Path) -> None:
     assert {path.suffix for path in small_run.iterdir()} == {".toml", ".json", ".jsonl", ".safetensors"}
+
+
+def test_two_graph_layers_give_forms_too(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    """A form names tokens: with L = 2 a node in slot 2·t or 2·t + 1 is on token t."""
+    layers = config.override(small_config, [("model", "graph_layers", 2)])
+    (weak,) = train(layers, mini, tmp_path / "weak")
+    assert weak["evaluation"]["train"]["exact"] > 10
+    strong = config.override(
+        layers, [("align", "supervision", "strong"), ("align", "start", "model"), ("align", "hold", 0)]
+    )
+    slots = training_examples(strong, mini)[0].graph.slots
+    assert slots == tuple(2 * token for token in mini.read("train")[0].graph.slots or ())
+    assert Graph(("a", "b"), slots=(4, 5)).at_tokens(2).slots is None  # two nodes on one token have no form
+
+
+def test_resuming_on_other_data_is_refused(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    first, *rest = mini.read("train")
+    turned = replace(mini, read=lambda split: [*rest, first] if split == "train" else mini.read(split))
+    run = runs.create(tmp_path / "run")
+    from lagr.train import fingerprint
+
+    runs.write_config(run, small_config, "cogs", fingerprint(training_examples(small_config, mini)))
+    with pytest.raises(DataError, match="not the data"):
+        train(small_config, turned, run, resume=True)
+
+
+def test_given_alignments_must_be_of_the_same_graphs(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    from lagr.datasets import jsonl
+
+    changes = [("align", "supervision", "strong"), ("align", "start", "model"), ("align", "hold", 0)]
+    file = tmp_path / "given.jsonl"
+    strong = config.override(small_config, [*changes, ("align", "given", str(file))])
+    examples = mini.read("train")
+    other = [
+        replace(examples[0], graph=replace(examples[0].graph, nodes=("zzz",) * len(examples[0].graph.nodes)), form=None)
+    ]
+    for rows, complaint in ((examples[1:], "not those of"), (other + examples[1:], "the graphs in")):
+        file.write_text("".join(jsonl.write_row(replace(e, form=None)) + "\n" for e in rows), encoding="utf-8")
+        with pytest.raises(DataError, match=complaint):
+            training_examples(strong, mini)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    with pytest.raises(RunError, match=r"no longer a number at step 50; lower train\.learning_rate"):
+        train(config.override(small_config, [("train", "learning_rate", 1e30)]), mini, tmp_path / "run")
+
+
+def test_a_bad_row_in_another_split_is_found_before_training(
+    tmp_path: Path, small_config: Config, mini: Source
+) -> None:
+    def read(split: str) -> list[Example]:
+        if split == "gen":
+            raise DataError("gen.tsv:7 is broken")
+        return mini.read(split)
+
+    with pytest.raises(DataError, match=r"gen\.tsv:7"):
+        train(small_config, replace(mini, read=read), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sentence_of_ten_thousand_tokens_is_refused_before_memory_runs_out() -> None:
+    example = Example(("word",) * 10_000, Graph(("p",)))
+    with pytest.raises(DataError, match="10,000 tokens; at most 1,000"):
+        pack([example], Vocabulary.of([example]), 1)
+
+
+def test_progress_is_lines_without_a_terminal_and_a_bar_with_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lagr.progress import Progress, duration
+
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with Progress(100) as progress:
+            progress.begin(0, "seed 7")
+            progress.update(50, 1.25, 8)
+            progress.say("a remark")
+            progress.update(100, 0.5, 8)
+        shown = capsys.readouterr().err
+        assert "seed 7" in shown and "step 100/100" in shown and "sentences/s" in shown and "a remark" in shown
+    assert [duration(s) for s in (5, 65, 3725)] == ["5 s", "1 min 5 s", "1 h 2 min"]
