@@ -100,6 +100,9 @@ def build_parser() -> argparse.ArgumentParser:
     fetch.add_argument("name", choices=("cogs", "cfq"))
     _add_data(fetch)
 
+    bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
+    bench.add_argument("names", nargs="*", metavar="NAME", help="which benchmarks; default: all")
+    bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
     verb("presets", _presets, "list the presets, with the paper's number beside each")
     return top
 
@@ -272,6 +275,22 @@ def _data_fetch(options: argparse.Namespace) -> None:
 
 def _data_usage(options: argparse.Namespace) -> None:
     raise ConfigError("say `lagr data check NAME` or `lagr data fetch NAME`")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from lagr.bench import BENCHMARKS
+    from lagr.train import choose_device, machine
+
+    if unknown := [name for name in options.names if name not in BENCHMARKS]:
+        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    results = {}
+    for name in options.names or BENCHMARKS:
+        results[name] = result = BENCHMARKS[name]()
+        if options.json != "-":
+            times = f"{result['ours_ms']:.3g} ms against {result['other_ms']:.3g} ms"
+            print(f"{name:<13} {result['ratio']:7.1f} ×   {times} ({result['other']}): {result['what']}", flush=True)
+    if options.json:
+        _write_json(options.json, {"lagr": __version__, "machine": machine(choose_device("auto")), "results": results})
 
 
 def _presets(options: argparse.Namespace) -> None:

@@ -201,3 +201,31 @@ def test_a_bad_settings_file_names_the_key(tmp_path: Path, text: str, complaint:
     with pytest.raises(ConfigError) as caught:
         config.load(str(file))
     assert complaint in str(caught.value)
+
+
+# Benchmarks
+
+
+def test_a_benchmark_gives_both_times_and_their_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bench.json"
+    status, out, _ = lagr("bench", "matching", "--json", str(file), capsys=capsys)
+    result = json.loads(file.read_text())["results"]["matching"]
+    assert status == 0 and out.startswith("matching")
+    assert result["ratio"] == pytest.approx(result["other_ms"] / result["ours_ms"], abs=0.02)
+    status, _, err = lagr("bench", "speed", capsys=capsys)
+    assert status == 1 and "there are matching, train-strong" in err
+
+
+@pytest.mark.parametrize("supervision", ["strong", "weak"])
+def test_the_published_way_of_a_step_learns_too(supervision: str) -> None:
+    """A reference that did less work than it should would make ours look slow, and one that did more, fast."""
+    from lagr import bench
+
+    settings = config.override(
+        bench._settings(supervision, "cpu"),
+        [("data", "size", 60), ("train", "batch", 20), ("model", "encoder_layers", 1)],
+    )
+    reference = bench.Published(settings, "cpu")
+    before = [p.detach().clone() for p in reference.parts.parameters()]
+    reference.step()
+    assert all((one != other.detach()).any() for one, other in zip(before, reference.parts.parameters(), strict=True))

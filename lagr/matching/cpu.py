@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FORBIDDEN = 1e9  # stands for an infinite cost: far above any gain, far below where float64 loses digits
+FORBIDDEN = 1e6  # stands for an infinite cost: far above any log-probability, with digits to spare
 
 
 def solve(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Problem p has rows[p] rows and columns[p] columns of gain (P, J, M).   → (P, J)"""
-    costs = gain.detach().double().neg().nan_to_num(FORBIDDEN).clamp(-FORBIDDEN, FORBIDDEN).numpy()
-    solution = np.zeros(costs.shape[:2], dtype=np.int64)
+    if not gain.sum().isfinite():
+        gain = gain.nan_to_num(-FORBIDDEN).clamp(-FORBIDDEN, FORBIDDEN)
+    costs, solution = gain.detach().float().neg().numpy(), np.zeros(gain.shape[:2], dtype=np.int64)
     lap = _lapx()
     if lap is None:
         _with_scipy(costs, rows.numpy(), columns.numpy(), solution)
@@ -29,8 +30,10 @@ def solve(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def _with_lapx(lap: Any, costs: np.ndarray, rows: np.ndarray, columns: np.ndarray, solution: np.ndarray) -> None:
     """All problems in one call: padding rows cost nothing anywhere, and no real row goes to a padding column."""
     P, J, M = costs.shape
-    is_row = np.arange(J) < rows[:, None]
-    costs = np.where((np.arange(M) < columns[:, None])[:, None], costs, FORBIDDEN) * is_row[..., None]
+    is_row, is_column = np.arange(J) < rows[:, None], np.arange(M) < columns[:, None]
+    if not (is_row.all() and is_column.all()):
+        beyond = np.float32(FORBIDDEN + 2 * J * np.abs(costs).max())  # more than any sum of real costs
+        costs = np.where(is_column[:, None], costs, beyond) * is_row[..., None]
     at_rows, at_columns = lap.lapjvr_batch(costs, extend_cost=True, return_cost=False, n_threads=_workers())
     solution[np.arange(P)[:, None], np.stack(at_rows)] = np.stack(at_columns)
     solution *= is_row
