@@ -137,6 +137,8 @@ def _train(options: argparse.Namespace) -> None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
         raise ConfigError(f"--seeds {options.seeds}: at least one seed is needed")
+    if Path(settings.data.name).exists():  # one's own data: the run folder should find it from anywhere
+        settings = config.override(settings, [("data", "name", str(Path(settings.data.name).resolve()))])
     out = Path(options.out or Path("runs") / Path(options.preset).stem)
     source = _source(settings, options.data)
 

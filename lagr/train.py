@@ -26,7 +26,7 @@ from lagr import __version__, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack
 from lagr.config import Config, override
-from lagr.datasets import Example, Source, jsonl
+from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.evaluate import Evaluation, evaluate
@@ -383,7 +383,7 @@ def _with_given_alignments(examples: list[Example], given: str, source: Source, 
             )
         aligned: Sequence[Example] = learned_alignments(path, source)
     else:
-        aligned = [row.example for row in jsonl.read(path)]
+        aligned = examples_of(row.example for row in jsonl.read(path))
     if [e.tokens for e in aligned] != [e.tokens for e in examples]:
         raise DataError(f"the sentences in {given} are not those of {source.name}'s training split, in the same order")
     if any(one.graph != other.graph for one, other in zip(aligned, examples, strict=True)):

@@ -119,10 +119,11 @@ def test_data_check_counts_and_finds_failures(tmp_path: Path, capsys: pytest.Cap
     row = {"tokens": ["Ida", "sang"], "form": "sing . agent ( x _ 1 , Ida )", "formalism": "cogs"}
     wrong = {**row, "graph": {"nodes": ["Ida", "sing"], "edges": [[1, "theme", 0]]}, "alignment": [0, 1]}
     file = tmp_path / "a.jsonl"
-    file.write_text(json.dumps(row) + "\n" + json.dumps(wrong) + "\n")
+    file.write_text(json.dumps(row) + "\n" + json.dumps(wrong) + "\n{\n\n[]\n")
     status, out, err = lagr("data", "check", str(file), "--json", str(tmp_path / "a.json"), capsys=capsys)
-    assert status == 1 and "1 of 2 rows fail" in err and "first failures" in out
-    assert json.loads((tmp_path / "a.json").read_text())["failed"] == 1
+    assert status == 1 and "3 of 4 rows fail" in err and "first failures" in out
+    assert f"{file}:3 is no JSON" in out and f"{file}:5: a row is a JSON object" in out and "“Ida sang”" in out
+    assert json.loads((tmp_path / "a.json").read_text())["failed"] == 3
 
 
 BAD = {

@@ -119,7 +119,7 @@ def test_rows_of_ones_own_are_read(tmp_path: Path) -> None:
 def test_a_written_row_is_read_back(tmp_path: Path, mini: Source) -> None:
     examples = mini.read("dev")
     file = write(tmp_path / "dev.jsonl", *(jsonl.write_row(e, "cogs") for e in examples))
-    for example, (_, _, again) in zip(examples, jsonl.read(file), strict=True):
+    for example, (again, _, _) in zip(examples, jsonl.read(file), strict=True):
         assert (again.tokens, again.form, again.category) == (example.tokens, example.form, example.category)
         assert (again.graph.nodes, again.graph.edges, again.graph.slots) == (
             example.graph.nodes, example.graph.edges, example.graph.slots)  # fmt: skip
@@ -165,7 +165,7 @@ def test_a_single_file_is_divided_and_a_folder_is_taken_as_it_is(tmp_path: Path)
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: object, complaint: str) -> None:
     file = write(tmp_path / "bad.jsonl", ROW, row)
     with pytest.raises(DataError) as caught:
-        open_source(str(file))
+        open_source(str(file)).read("train")
     assert f"{file}:2" in str(caught.value) and complaint in str(caught.value)
 
 

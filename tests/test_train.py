@@ -165,7 +165,7 @@ def test_weak_supervision_never_sees_an_alignment(small_config: Config, mini: So
 
 def test_strong_supervision_without_alignments_is_refused(small_config: Config, mini: Source) -> None:
     changes = [("align", "supervision", "strong"), ("align", "start", "model"), ("align", "hold", 0)]
-    bare = replace(mini, read=lambda split: [replace(e, graph=e.graph.with_slots(None)) for e in mini.read(split)])
+    bare = replace(mini, rows=lambda split: [replace(e, graph=e.graph.with_slots(None)) for e in mini.read(split)])
     with pytest.raises(DataError, match="no alignment"):
         training_examples(config.override(small_config, changes), bare)
 
@@ -239,7 +239,7 @@ def test_two_graph_layers_give_forms_too(tmp_path: Path, small_config: Config, m
 
 def test_resuming_on_other_data_is_refused(tmp_path: Path, small_config: Config, mini: Source) -> None:
     first, *rest = mini.read("train")
-    turned = replace(mini, read=lambda split: [*rest, first] if split == "train" else mini.read(split))
+    turned = replace(mini, rows=lambda split: [*rest, first] if split == "train" else mini.read(split))
     run = runs.create(tmp_path / "run")
     from lagr.train import fingerprint
 
@@ -272,13 +272,11 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, small_config: Co
 def test_a_bad_row_in_another_split_is_found_before_training(
     tmp_path: Path, small_config: Config, mini: Source
 ) -> None:
-    def read(split: str) -> list[Example]:
-        if split == "gen":
-            raise DataError("gen.tsv:7 is broken")
-        return mini.read(split)
+    def rows(split: str) -> list[Example | DataError]:
+        return [*mini.read(split), DataError("gen.tsv:7 is broken")] if split == "gen" else [*mini.read(split)]
 
     with pytest.raises(DataError, match=r"gen\.tsv:7"):
-        train(small_config, replace(mini, read=read), tmp_path / "run")
+        train(small_config, replace(mini, rows=rows), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

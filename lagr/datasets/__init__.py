@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,9 +38,22 @@ class Source:
 
     name: str
     splits: tuple[str, ...]
-    read: Callable[[str], list[Example]]
+    rows: Callable[[str], Iterable[Example | DataError]]  # of a split; a row that is wrong is the error that says why
     formalism: str | None = None
     slots_are_tokens: bool = False  # alignments name tokens, not slots of a certain number of graph layers
+
+    def read(self, split: str) -> list[Example]:
+        """All examples of a split. The first row that is wrong is raised."""
+        return examples_of(self.rows(split))
+
+
+def examples_of(rows: Iterable[Example | DataError]) -> list[Example]:
+    examples = []
+    for row in rows:
+        if isinstance(row, DataError):
+            raise row
+        examples.append(row)
+    return examples
 
 
 def open_source(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ def source(folder: Path, partition: str) -> Source:
     archive = _find(folder)
     parts = _partition(archive, partition)
 
-    def read(split: str) -> list[Example]:
-        rows = _dataset(archive)
-        positions = range(len(rows)) if partition == "all" else parts[f"{split}Idxs"]
-        return [_example(rows, position, archive) for position in positions]
+    def rows(split: str) -> Iterator[Example | DataError]:
+        everything = _dataset(archive)
+        for position in range(len(everything)) if partition == "all" else parts[f"{split}Idxs"]:
+            yield _example(everything, position, archive)
 
     splits = ("all",) if partition == "all" else tuple(s for s in ("train", "dev", "test") if f"{s}Idxs" in parts)
-    return Source(f"cfq {partition}", splits, read, "sparql")
+    return Source(f"cfq {partition}", splits, rows, "sparql")
 
 
 def _find(folder: Path) -> Path:
@@ -83,11 +84,11 @@ def _json(archive: Path, member: str) -> Any:
         raise DataError(f"{member} in {archive} can't be read ({error}); fetch the archive again") from None
 
 
-def _example(rows: list[dict[str, str]], position: int, archive: Path) -> Example:
+def _example(rows: list[dict[str, str]], position: int, archive: Path) -> Example | DataError:
     try:
         tokens, query = tuple(rows[position][QUESTION].split(" ")), rows[position][QUERY]
         return Example(tokens, sparql.read(query), query)
     except (IndexError, KeyError, TypeError, AttributeError):
-        raise DataError(f"example {position} of {archive} is missing, or has no {QUESTION} and {QUERY}") from None
+        return DataError(f"example {position} of {archive} is missing, or has no {QUESTION} and {QUERY}")
     except LagrError as error:
-        raise DataError(f"example {position} of {archive}: {error}") from None
+        return DataError(f"example {position} of {archive}: {error}")

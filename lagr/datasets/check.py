@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from lagr.datasets import Source
-from lagr.errors import LagrError
+from lagr.datasets import Example, Source
+from lagr.errors import DataError, LagrError
 from lagr.forms import FORMALISMS
 
 SHOWN = 8  # failures and labels
@@ -16,8 +16,8 @@ SHOWN = 8  # failures and labels
 def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Counts, sizes, label vocabularies and the first failures of all splits.
 
-    A row fails when its graph can't be written as its form, letter for letter. Rows of which a graph keeps only part
-    (COGS' one-word verbs) are counted on their own.
+    A row fails when it can't be read, or its graph can't be written as its form, letter for letter. Rows of which a
+    graph keeps only part (COGS' one-word verbs) are counted on their own.
     """
     formalism = FORMALISMS.get(source.formalism or "")
     splits: dict[str, dict[str, Any]] = {}
@@ -26,10 +26,14 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
     failed = 0
     for split in source.splits:
         say(f"reading {source.name} {split} …")
-        examples = source.read(split)
+        rows = list(source.rows(split))
+        examples = [row for row in rows if isinstance(row, Example)]
+        wrong = [str(row) for row in rows if isinstance(row, DataError)] or ([] if rows else [f"{split} has no rows"])
+        failed += len(wrong)
+        failures += wrong[: SHOWN - len(failures)]
         sizes = {"tokens": [len(e.tokens) for e in examples], "nodes": [len(e.graph.nodes) for e in examples]}
         counts: dict[str, Any] = {
-            "rows": len(examples),
+            "rows": len(rows),
             "aligned": sum(e.graph.slots is not None for e in examples),
             "more_nodes_than_tokens": sum(len(e.graph.nodes) > len(e.tokens) for e in examples),
             "repeated_labels": sum(len(set(e.graph.nodes)) < len(e.graph.nodes) for e in examples),

@@ -6,6 +6,7 @@ The 81 one-word rows that are verbs (`LAMBDA a . LAMBDA e . gasp . agent ( e , a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from lagr.datasets import Example, Source, read_text
@@ -21,21 +22,20 @@ def source(folder: Path) -> Source:
         raise DataError(
             f"there is no {folder / 'train.tsv'}; run `lagr data fetch cogs` or give its folder with --data"
         )
-    return Source("cogs", splits, lambda split: read(folder / f"{split}.tsv"), "cogs", slots_are_tokens=True)
+    return Source("cogs", splits, lambda split: rows(folder / f"{split}.tsv"), "cogs", slots_are_tokens=True)
 
 
-def read(path: Path) -> list[Example]:
-    examples = []
+def rows(path: Path) -> Iterator[Example | DataError]:
     for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
         columns = line.split("\t")
         if len(columns) != 3:
-            raise DataError(f"{path}:{number} has {len(columns)} columns; COGS has sentence, logical form, category")
+            columns_here = f"{path}:{number} has {len(columns)} columns"
+            yield DataError(f"{columns_here}; COGS has sentence, logical form, category")
+            continue
         sentence, form, category = columns
         tokens = tuple(sentence.split(" "))
         try:
-            graph = cogs.read(form, tokens)
+            graph, in_part = cogs.read(form, tokens), cogs.is_lossy(form)
+            yield Example(tokens, graph, cogs.write(graph) if in_part else form, category, in_part)
         except LagrError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
-        in_part = cogs.is_lossy(form)
-        examples.append(Example(tokens, graph, cogs.write(graph) if in_part else form, category, in_part))
-    return examples
+            yield DataError(f"{path}:{number}: {error}")

@@ -13,8 +13,6 @@ A folder holds train.jsonl and, as it likes, dev.jsonl, test.jsonl and others. I
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,22 +30,27 @@ def source(path: Path) -> Source:
         if "train" not in files:
             raise DataError(f"there is no train.jsonl in {path}")
         usual = [split for split in ("train", "dev", "test") if split in files]
-        rows = {split: read(files[split]) for split in [*usual, *(files.keys() - set(usual))]}
-        by_split = {split: [row.example for row in its_rows] for split, its_rows in rows.items()}
-        return Source(str(path), tuple(by_split), by_split.__getitem__, _formalism(path, [*chain(*rows.values())]))
-    all_rows = read(path)
-    named = any(row.split for row in all_rows)
-    divided: dict[str, list[Example]] = {"train": []}
-    for number, row in enumerate(all_rows):
-        chosen = (row.split or "train") if named else {8: "dev", 9: "test"}.get(number % 10, "train")
-        divided.setdefault(chosen, []).append(row.example)
-    return Source(str(path), tuple(divided), divided.__getitem__, _formalism(path, all_rows))
+        by_split = {split: read(files[split]) for split in [*usual, *sorted(files.keys() - set(usual))]}
+    else:
+        by_split = {"train": []}
+        everything = read(path)
+        named = any(row.split for row in everything)
+        for number, row in enumerate(everything):
+            chosen = (row.split or "train") if named else {8: "dev", 9: "test"}.get(number % 10, "train")
+            by_split.setdefault(chosen, []).append(row)
+    formalisms = {row.formalism for rows in by_split.values() for row in rows if isinstance(row.example, Example)}
+    if len(formalisms) > 1:
+        raise DataError(
+            f"{path} mixes rows of several formalisms: {', '.join(sorted(f or 'none' for f in formalisms))}"
+        )
+    formalism = next(iter(formalisms), "") or None
+    return Source(str(path), tuple(by_split), lambda split: [row.example for row in by_split[split]], formalism)
 
 
 class Row(NamedTuple):
-    split: str  # "" where it names none
-    formalism: str
-    example: Example
+    example: Example | DataError
+    split: str = ""  # where it names one
+    formalism: str = ""
 
 
 def read(path: Path) -> list[Row]:
@@ -58,14 +61,13 @@ def read(path: Path) -> list[Row]:
             continue
         try:
             row = json.loads(line)
-            example = _example(row)
-            rows.append(Row(_text(row, "split"), _text(row, "formalism"), example))
+            rows.append(Row(_example(row), _text(row, "split"), _text(row, "formalism")))
         except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{number} is no JSON: {error.msg} at column {error.colno}") from None
+            rows.append(Row(DataError(f"{path}:{number} is no JSON: {error.msg} at column {error.colno}")))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number} can't be read: {error}") from None
+            rows.append(Row(DataError(f"{path}:{number} can't be read: {error}")))
         except LagrError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
+            rows.append(Row(DataError(f"{path}:{number}: {error}")))
     if not rows:
         raise DataError(f"{path} has no rows")
     return rows
@@ -133,13 +135,3 @@ def _text(row: Any, key: str) -> str:
     if not isinstance(value, str):
         raise DataError(f"`{key}` is {value!r}; it should be a string")
     return value
-
-
-def _formalism(path: Path, rows: Sequence[Row]) -> str | None:
-    """The formalism that all rows are written in, None where they are graphs alone."""
-    named = {row.formalism for row in rows}
-    if len(named) > 1:
-        raise DataError(
-            f"{path} mixes rows of several formalisms: {', '.join(sorted(name or 'none' for name in named))}"
-        )
-    return named.pop() or None
