@@ -263,6 +263,23 @@ def parse() -> Result:
     return _result(f"{len(sentences)} sentences of mini", ours, "seq2seq Transformer, greedy", other, **rates)
 
 
+def one_sentence() -> Result:
+    """A sentence of 14 tokens through onnxruntime and through torch, at the width of the paper's CFQ model."""
+    from lagr.export import OnnxModel, export_onnx
+    from lagr.parser import build
+
+    settings = configs.override(_settings("strong", "cpu"), [("model", "width", 256)])
+    model = build(settings, Vocabulary.of(open_source("mini", size=1000).read("train"))).eval()
+    tokens, lengths = torch.randint(2, 90, (1, 1, 14)), torch.tensor([[14]])
+    with TemporaryDirectory() as folder, torch.inference_mode():
+        file = Path(folder) / "model.onnx"
+        export_onnx(model, file)
+        exported = OnnxModel(file, model)
+        ours = milliseconds(lambda: exported(tokens, lengths), 50)
+        other = milliseconds(lambda: model(tokens, lengths), 50)
+    return _result("one sentence of 14 tokens, width 256, 4 layers, L = 2, on the CPU", ours, "torch, eager", other)
+
+
 class Seq2Seq(nn.Module):
     """A Transformer of the same width and depth that writes the form token by token, as long as the real form is."""
 
@@ -339,5 +356,6 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "train-weak": train_weak,
     "seeds": seeds,
     "parse": parse,
+    "one-sentence": one_sentence,
     "convert": convert,
 }

@@ -82,6 +82,12 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences, or - to read one a line from stdin")
     parse.add_argument("--format", choices=("form", "json", "text", "svg", "dot"), default="form", help="default: form")
 
+    parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+
+    export = verb("export", _export, "write a trained parser as ONNX")
+    export.add_argument("run_folder", metavar="RUN")
+    export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
+
     align = verb("align", _align, "the alignments that training settled on, as JSONL")
     align.add_argument("run_folder", metavar="RUN")
     align.add_argument("--split", default="train", help="train: as training left them; others: inferred by the model")
@@ -107,8 +113,19 @@ def build_parser() -> argparse.ArgumentParser:
     return top
 
 
+def understand(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command. Sentences may stand before and after options, which argparse alone doesn't allow."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and hasattr(options, "sentences") and not any(word.startswith("--") for word in rest):
+        options.sentences += rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
+    options = understand(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows fewer characters is no reason to fail
@@ -211,7 +228,7 @@ def _parse(options: argparse.Namespace) -> None:
     from lagr import draw
     from lagr.parser import load
 
-    parser = load(options.run_folder)
+    parser = load(options.run_folder, onnx=options.onnx)
     sentences = options.sentences
     if sentences == ["-"] or not sentences:
         try:
@@ -233,6 +250,13 @@ def _parse(options: argparse.Namespace) -> None:
             print(json.dumps(parse.graph.to_dict(), ensure_ascii=False))
             if parse.problem:
                 print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _export(options: argparse.Namespace) -> None:
+    from lagr.export import export_onnx
+    from lagr.parser import load
+
+    export_onnx(load(options.run_folder).model, Path(options.onnx))
 
 
 def _align(options: argparse.Namespace) -> None:

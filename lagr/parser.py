@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
+from torch import Tensor
 
 from lagr import runs
 from lagr.align import infer_alignment
@@ -23,7 +24,7 @@ from lagr.decode import Decoded, decode
 from lagr.errors import DataError, FormError
 from lagr.forms import formalism as find_formalism
 from lagr.graph import Graph
-from lagr.model import LAGr
+from lagr.model import GraphDistribution, LAGr
 from lagr.vocab import Vocabulary
 
 PAIRS_AT_ONCE = 4_000_000  # pairs times edge labels in one batch, which bounds the memory
@@ -90,6 +91,7 @@ class Parser:
         self, model: LAGr, vocab: Vocabulary, formalism: str | None, config: Config, device: str = "cpu"
     ) -> None:
         self.model = model.to(device).eval()
+        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
         self.vocab, self.config, self.device = vocab, config, device
         self.formalism = formalism
         self._write = find_formalism(formalism).write if formalism else None
@@ -121,7 +123,7 @@ class Parser:
         done = 0
         with torch.inference_mode():
             for rows in self._batches(sentences):
-                dist = self.model(*pad_tokens([sentences[row] for row in rows], self.vocab, self.device))
+                dist = self.run_model(*pad_tokens([sentences[row] for row in rows], self.vocab, self.device))
                 for row, found in zip(rows, decode(dist, self.vocab), strict=True):
                     results[row] = found
                 done += len(rows)
@@ -170,14 +172,19 @@ class Parser:
         return Parse(tuple(tokens), graph, form, problem, nodes, edges, found.probability, layers)
 
 
-def load(run: str | Path, device: str = "cpu") -> Parser:
-    """The parser of a run folder."""
+def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> Parser:
+    """The parser of a run folder. onnx: the file that `lagr export` wrote of it, which then does the work."""
     folder = runs.open_run(run)
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
     model = build(config, vocab)
     runs.read_weights(folder, model)
-    return Parser(model, vocab, formalism, config, device)
+    parser = Parser(model, vocab, formalism, config, "cpu" if onnx else device)
+    if onnx:
+        from lagr.export import OnnxModel
+
+        parser.run_model = OnnxModel(onnx, model)
+    return parser
 
 
 def build(config: Config, vocab: Vocabulary) -> LAGr:

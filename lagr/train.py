@@ -43,11 +43,9 @@ def train(
     config: Config, source: Source, out: Path, resume: bool = False, seeds: int | None = None
 ) -> list[dict[str, Any]]:
     """Trains into a run folder, or several seeds at once into folders of it, and returns the report of each."""
-    splits = {
-        split: source.read(split) for split in source.splits if split != "train"
-    }  # a bad row is found before, not after
-    examples = training_examples(config, source)
-    splits["train"] = examples
+    # All of it, at once: a bad row in the last split should be found before training, not after.
+    splits = {split: source.read(split) for split in source.splits if split != "train"}
+    splits["train"] = examples = training_examples(config, source)
     vocab, data = Vocabulary.of(examples), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]

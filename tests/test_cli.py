@@ -65,6 +65,11 @@ def test_parse_prints_every_format(small_run: Path, kind: str, capsys: pytest.Ca
         assert out.startswith("<svg")
 
 
+def test_sentences_may_follow_options(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = lagr("parse", str(small_run), "Ida sang .", "--format", "json", "Oskar yawned .", capsys=capsys)
+    assert status == 0 and [json.loads(line)["tokens"][0] for line in out.splitlines()] == ["Ida", "Oskar"]
+
+
 def test_parse_reads_lines_from_stdin(
     small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
