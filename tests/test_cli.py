@@ -235,3 +235,28 @@ def test_the_published_way_of_a_step_learns_too(supervision: str) -> None:
     before = [p.detach().clone() for p in reference.parts.parameters()]
     reference.step()
     assert all((one != other.detach()).any() for one, other in zip(before, reference.parts.parameters(), strict=True))
+
+
+def test_the_seq2seq_reference_writes_what_a_plain_transformer_writes() -> None:
+    """Its cache of keys and values saves work and changes nothing."""
+    import torch
+
+    from lagr import bench
+    from lagr.batch import pad_tokens
+    from lagr.datasets import open_source
+    from lagr.vocab import Vocabulary
+
+    examples = open_source("mini", size=20).read("train")[:4]
+    sentences, vocab = [e.tokens for e in examples], Vocabulary.of(examples)
+    torch.manual_seed(7)
+    model = bench.Seq2Seq(vocab.sizes[0], 30, bench._settings("strong", "cpu")).eval()
+    model.words.weight.data.mul_(3)  # so that what is written differs from sentence to sentence
+    (found,) = model.greedy(sentences, [7] * 4, vocab, "cpu")
+    with torch.inference_mode():
+        memory = model.body.encoder(model.words(pad_tokens(sentences, vocab)[0][0]))
+        written = torch.zeros(4, 1, dtype=torch.long)
+        for step in range(7):
+            mask = torch.nn.Transformer.generate_square_subsequent_mask(step + 1)
+            hidden = model.body.decoder(model.outputs(written), memory, tgt_mask=mask)
+            written = torch.cat([written, model.choose(hidden[:, -1:]).argmax(-1)], dim=1)
+    assert found.tolist() == written[:, 1:].tolist() and len(set(found.flatten().tolist())) > 5
