@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from lagr import config as configs
 from lagr.datasets import Example, Source, open_source
 from lagr.errors import DataError
-from lagr.train import Trainer, choose_device, machine, training_examples
+from lagr.supervision import training_examples
+from lagr.train import Trainer, choose_device, machine
 from lagr.vocab import Vocabulary
 
 Result = dict[str, Any]

@@ -266,7 +266,7 @@ def _align(options: argparse.Namespace) -> None:
     run = runs.open_run(options.run_folder)
     source = _source(runs.read_config(run)[0], options.data)
     if options.split == "train":
-        from lagr.train import learned_alignments
+        from lagr.supervision import learned_alignments
 
         examples = learned_alignments(run, source)
     else:

@@ -6,7 +6,6 @@ the same steps, and a seed takes the same steps beside others as alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import platform
@@ -14,7 +13,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from lagr import __version__, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack
 from lagr.config import Config, override
-from lagr.datasets import Example, Source, examples_of, jsonl
+from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.evaluate import Evaluation, evaluate
@@ -34,6 +33,7 @@ from lagr.forms import FORMALISMS
 from lagr.model import LAGr
 from lagr.parser import Parser, build
 from lagr.progress import Progress
+from lagr.supervision import fingerprint, training_examples
 from lagr.vocab import Vocabulary
 
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
@@ -317,76 +317,6 @@ class Trainer:
             for row, slots in enumerate(associated_alignments(examples, self.config.model.graph_layers)):
                 first[row, : len(slots)] = torch.tensor(slots)
         return first
-
-
-def training_examples(config: Config, source: Source) -> list[Example]:
-    """The training split, with the alignments that the configuration asks for, or without any.
-
-    Weak supervision must not see an alignment, not even in the order of the nodes: they are shuffled.
-    """
-    examples = source.read("train")
-    if not examples:
-        raise DataError(f"{source.name} has no training sentences")
-    layers = config.model.graph_layers
-    if config.align.given:
-        examples = _with_given_alignments(examples, config.align.given, source, layers)
-    elif source.slots_are_tokens and layers > 1:
-        examples = [
-            replace(e, graph=e.graph.with_slots([layers * slot for slot in e.graph.slots or ()])) for e in examples
-        ]
-    if config.align.supervision == "strong":
-        for number, example in enumerate(examples, start=1):
-            if example.graph.slots is None:
-                raise DataError(f"training sentence {number} has no alignment; set align.supervision to weak")
-        return examples
-    rng = np.random.default_rng(0)
-    return [
-        replace(
-            example, graph=example.graph.with_slots(None).reordered(rng.permutation(len(example.graph.nodes)).tolist())
-        )
-        for example in examples
-    ]
-
-
-def learned_alignments(run: Path, source: Source) -> list[Example]:
-    """The training examples of a weakly supervised run, with the alignments that it settled on."""
-    config, _ = runs.read_config(runs.open_run(run))
-    if not (run / runs.ALIGNMENTS).is_file():
-        raise RunError(f"{run} has no learned alignments: it is not finished, or was trained with strong supervision")
-    table = runs.read_tensors(run / runs.ALIGNMENTS)[0]["alignments"].tolist()
-    examples = training_examples(config, source)
-    if runs.read_fingerprint(run) != fingerprint(examples):
-        raise DataError(f"{source.name} is not the data that {run} was trained on")
-    return [
-        replace(example, graph=example.graph.with_slots(slots[: len(example.graph.nodes)]))
-        for example, slots in zip(examples, table, strict=True)
-    ]
-
-
-def fingerprint(examples: Sequence[Example]) -> str:
-    """A checksum of sentences and graphs, which another order or another word changes."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr((example.tokens, example.graph.nodes, example.graph.edges)).encode())
-    return digest.hexdigest()[:16]
-
-
-def _with_given_alignments(examples: list[Example], given: str, source: Source, layers: int) -> list[Example]:
-    path = Path(given)
-    if path.is_dir():
-        theirs = runs.read_config(runs.open_run(path))[0].model.graph_layers
-        if theirs != layers:
-            raise ConfigError(
-                f"{given} has {theirs} graph layers, this model {layers}; set model.graph_layers to {theirs}"
-            )
-        aligned: Sequence[Example] = learned_alignments(path, source)
-    else:
-        aligned = examples_of(row.example for row in jsonl.read(path))
-    if [e.tokens for e in aligned] != [e.tokens for e in examples]:
-        raise DataError(f"the sentences in {given} are not those of {source.name}'s training split, in the same order")
-    if any(one.graph != other.graph for one, other in zip(aligned, examples, strict=True)):
-        raise DataError(f"the graphs in {given} are not those of {source.name}'s training split")
-    return [replace(example, graph=other.graph) for example, other in zip(examples, aligned, strict=True)]
 
 
 def learning_rate(step: int, steps: int, warmup: int, peak: float) -> float:

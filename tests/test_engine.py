@@ -15,7 +15,8 @@ from lagr.datasets import Source
 from lagr.engine import Engine
 from lagr.loss import strong_loss
 from lagr.parser import build
-from lagr.train import Trainer, train, training_examples
+from lagr.supervision import training_examples
+from lagr.train import Trainer, train
 from lagr.vocab import Vocabulary
 
 # Many seeds at once

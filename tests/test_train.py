@@ -18,7 +18,8 @@ from lagr.config import Config
 from lagr.datasets import Example, Source
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.graph import Graph
-from lagr.train import learned_alignments, learning_rate, train, training_examples
+from lagr.supervision import fingerprint, learned_alignments, training_examples
+from lagr.train import learning_rate, train
 from lagr.vocab import Vocabulary
 
 
@@ -241,8 +242,6 @@ def test_resuming_on_other_data_is_refused(tmp_path: Path, small_config: Config,
     first, *rest = mini.read("train")
     turned = replace(mini, rows=lambda split: [*rest, first] if split == "train" else mini.read(split))
     run = runs.create(tmp_path / "run")
-    from lagr.train import fingerprint
-
     runs.write_config(run, small_config, "cogs", fingerprint(training_examples(small_config, mini)))
     with pytest.raises(DataError, match="not the data"):
         train(small_config, turned, run, resume=True)
