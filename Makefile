@@ -10,7 +10,7 @@ SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
-	else $(BIN)/lagr train quickstart --out $(RUN) $(if $(wildcard $(RUN)/state.safetensors),--resume); fi
+	else $(BIN)/lagr train quickstart --out $(RUN) $(if $(wildcard $(RUN)/config.toml),--resume); fi
 	@echo; $(BIN)/lagr evaluate $(RUN) --split test
 	@echo; echo "$(SENTENCE)"; echo
 	@$(BIN)/lagr parse $(RUN) "$(SENTENCE)"

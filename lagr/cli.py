@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     align.add_argument("--out", metavar="FILE.jsonl", help="default: stdout")
     _add_data(align)
 
-    data = verb("data", _data_usage, "check or fetch data").add_subparsers(metavar="check|fetch", required=True)
+    data = verb("data", None, "check or fetch data").add_subparsers(metavar="check|fetch", required=True)
     check = data.add_parser("check", help="read all, convert both ways, count", allow_abbrev=False)
     check.set_defaults(run=_data_check)
     check.add_argument("name", metavar="NAME|FILE", help="cogs, cfq, mini, a .jsonl file or a folder of them")
@@ -297,10 +297,6 @@ def _data_fetch(options: argparse.Namespace) -> None:
     from lagr.datasets import data_folder, fetch
 
     fetch.fetch(options.name, data_folder(options.data), lambda line: print(line, file=sys.stderr))
-
-
-def _data_usage(options: argparse.Namespace) -> None:
-    raise ConfigError("say `lagr data check NAME` or `lagr data fetch NAME`")
 
 
 def _bench(options: argparse.Namespace) -> None:
