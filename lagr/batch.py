@@ -40,21 +40,27 @@ class Batch:
 
 @dataclass(frozen=True)
 class Packed:
-    """All examples of a split, padded, in one tensor a field."""
+    """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    batch: Batch
+    table: Tensor  # (examples, N + 2·J + 3·G + 1)
+    sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
+
+    @property
+    def batch(self) -> Batch:
+        """All of them as one batch."""
+        return self._columns(self.table, *self.sizes)
 
     def take(self, rows: Tensor, bucket: Bucket) -> Batch:
         """The batch of these rows, cut to the sizes of their bucket; all on the device."""
-        whole, target = self.batch, self.batch.target
-        parts = (target.sources, target.labels, target.targets)
-        return Batch(
-            whole.tokens[rows, : bucket.tokens],
-            whole.lengths[rows],
-            Target(target.nodes[rows, : bucket.nodes], *(part[rows, : bucket.edges] for part in parts)),
-            whole.alignment[rows, : bucket.nodes],
-        )
+        return self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+
+    def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
+        N, J, G = self.sizes
+        columns = torch.split(table, [N, J, J, G, G, G, 1], dim=1)
+        cut = (tokens, nodes, nodes, edges, edges, edges, 1)
+        words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
+        return Batch(words, lengths[:, 0], Target(labels, *graph), alignment)
 
 
 def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
@@ -76,9 +82,9 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    on_device = [torch.from_numpy(a).to(device) for a in (tokens, sizes[:, 0].copy(), nodes, *edges, alignment)]
-    batch = Batch(on_device[0], on_device[1], Target(*on_device[2:6]), on_device[6])
-    return Packed(batch, buckets(sizes, multiple=GPU_MULTIPLE if device == "cuda" else 1))
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1]], axis=1)
+    multiple = GPU_MULTIPLE if device == "cuda" else 1
+    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes, multiple=multiple))
 
 
 def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS, multiple: int = 1) -> tuple[Bucket, ...]:

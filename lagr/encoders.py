@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lagr.chance import dropout, scramble
+from lagr.chance import dropout
 
 
 class Affine(nn.Module):
@@ -27,11 +27,9 @@ class Affine(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(self.weight.shape[0], -1, x.shape[-1])
-        if self.bias is None:
-            product = torch.bmm(rows, self.weight)
-        else:
-            product = torch.baddbmm(self.bias.to(rows.dtype), rows, self.weight)
+        product = torch.bmm(x.reshape(self.weight.shape[0], -1, x.shape[-1]), self.weight)
+        if self.bias is not None:  # added apart: a compiler joins it with what comes next
+            product = product + self.bias.to(product.dtype)
         return product.view(*x.shape[:-1], -1)
 
     def xavier(self, blocks: int = 1, gain: float = 1.0) -> None:
@@ -100,24 +98,40 @@ class TransformerLayer(nn.Module):
         self.widen.xavier(gain=math.sqrt(2))
         self.narrow.xavier()
 
-    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         def drop(y: Tensor, number: int) -> Tensor:
             return dropout(y, self.dropout, keys, number)
 
-        x = self.attention_norm(x + drop(self.attended(self.attention(x, present, keys)), 1))
+        mixed = attention(self.attend(x), lengths, keys, self.heads, self.dropout)
+        x = self.attention_norm(x + drop(self.attended(mixed), 1))
         hidden = drop(F.relu(self.widen(x)), 2)
         result: Tensor = self.feedforward_norm(x + drop(self.narrow(hidden), 3))
         return result
 
-    def attention(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
-        W, B, N, D = x.shape
-        split = self.attend(x).view(W, B, N, 3, self.heads, D // self.heads).permute(3, 0, 1, 4, 2, 5)
-        query, key, value = split  # (W, B, heads, N, D / heads)
-        scores = query @ key.transpose(-1, -2) / math.sqrt(D // self.heads)
-        scores = scores.float().masked_fill(~present[:, :, None, None, :], -torch.inf)
-        weights = dropout(scores.softmax(-1), self.dropout, keys, 0)
-        mixed: Tensor = weights.to(value.dtype) @ value
-        return mixed.transpose(2, 3).reshape(W, B, N, D)
+
+def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: int, drop: float) -> Tensor:
+    """softmax(Q Kᵀ / √d) V of each head, over the tokens that are there.   (W, B, N, 3·D), (W, B) → (W, B, N, D)
+
+    projected: queries, keys and values side by side.
+    """
+    W, B, N, D = *projected.shape[:-1], projected.shape[-1] // 3
+    if projected.is_cuda:
+        from lagr import kernels
+
+        if N <= kernels.MOST_ROWS:
+            mixed: Tensor = kernels.attention(projected, lengths, keys, heads, drop)
+            return mixed
+    query, key, value = projected.view(W, B, N, 3, heads, D // heads).permute(3, 0, 1, 4, 2, 5)
+    scores = query @ key.transpose(-1, -2) / math.sqrt(D // heads)  # (W, B, heads, N, N)
+    scores = scores.float().masked_fill(~are_present(lengths, N)[:, :, None, None], -torch.inf)
+    weights = dropout(scores.softmax(-1), drop, keys, site=0)
+    by_head: Tensor = weights.to(value.dtype) @ value
+    return by_head.transpose(2, 3).reshape(W, B, N, D)
+
+
+def are_present(lengths: Tensor, tokens: int) -> Tensor:
+    """Which of so many places hold a token of the sentence.   (…) → (…, N)"""
+    return torch.arange(tokens, device=lengths.device) < lengths[..., None]
 
 
 class Transformer(nn.Module):
@@ -125,9 +139,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(TransformerLayer(copies, width, heads, feedforward, dropout) for _ in range(layers))
 
-    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
-        for number, layer in enumerate(self.layers, start=1):
-            x = layer(x, present, None if keys is None else scramble(keys + number))
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
+        """keys (layers, W)"""
+        for number, layer in enumerate(self.layers):
+            x = layer(x, lengths, None if keys is None else keys[number])
         return x
 
 
@@ -146,10 +161,10 @@ class LSTMLayer(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -1 / math.sqrt(self.size), 1 / math.sqrt(self.size))
 
-    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         W, B, N, _ = x.shape
         gates = self.inputs(x).view(W, B, N, 2, 4 * self.size).permute(2, 0, 3, 1, 4)  # (N, W, 2, B, 4·size)
-        real = present.permute(2, 0, 1)[:, :, None, :, None]  # (N, W, 1, B, 1)
+        real = are_present(lengths, N).permute(2, 0, 1)[:, :, None, :, None]  # (N, W, 1, B, 1)
         # The second direction reads the sentence turned round.
         gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
         real = torch.cat([real, real.flip(0)], dim=2)
@@ -172,7 +187,8 @@ class LSTM(nn.Module):
         self.layers = nn.ModuleList(LSTMLayer(copies, width) for _ in range(layers))
         self.dropout = dropout
 
-    def forward(self, x: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
+        """keys (layers, W)"""
         for number, layer in enumerate(self.layers):
-            x = dropout(layer(x, present), self.dropout, keys, site=10 * (number + 1))
+            x = dropout(layer(x, lengths), self.dropout, None if keys is None else keys[number], site=0)
         return x

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lagr.align import Target, infer_alignment
-from lagr.batch import Batch, Bucket, Packed
+from lagr.batch import Packed
 from lagr.chance import make_keys
 from lagr.config import Align
 from lagr.loss import strong_loss
@@ -27,16 +27,19 @@ WARM_UPS = 3  # steps before a CUDA graph is recorded, taken back afterwards
 
 
 class Table:
-    """Parameters that have equally many copies, side by side, with Adam's two moments."""
+    """Parameters that have equally many copies, side by side, with Adam's two moments.
 
-    def __init__(self, parameters: dict[str, nn.Parameter], models: int, device: str) -> None:
+    half: the same values in bf16, which the model then works with.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], models: int, device: str, bf16: bool) -> None:
         self.shapes = {name: tuple(p.shape[1:]) for name, p in parameters.items()}
         self.copies = next(iter(parameters.values())).shape[0]  # of one model
         width = sum(p[0].numel() for p in parameters.values())
         self.values, self.mean, self.square = (
             torch.zeros(models * self.copies, width, device=device) for _ in range(3)
         )
-        self.half: Tensor | None = None
+        self.half = self.values.to(torch.bfloat16) if bf16 else None
 
     def views(self, table: Tensor) -> dict[str, Tensor]:
         """Each parameter as a window of the table.   (W, …)"""
@@ -68,34 +71,31 @@ class Engine:
         self.first_alignments = first_alignments
         S = len(seeds)
         self.model = new_model(seeds[0]).to(device)
-        by_copies: dict[int, dict[str, nn.Parameter]] = {}
+        alike: dict[tuple[int, bool], dict[str, nn.Parameter]] = {}
         for name, parameter in self.model.named_parameters():
-            by_copies.setdefault(parameter.shape[0], {})[name] = parameter
-        self.tables = [Table(parameters, S, device) for parameters in by_copies.values()]
+            is_matrix = parameter.dim() == 3 and parameter.shape[1] > 1
+            alike.setdefault((parameter.shape[0], is_matrix), {})[name] = parameter
+        self.tables = [Table(found, S, device, bf16 and is_matrix) for (_, is_matrix), found in alike.items()]
         self.updates = torch.zeros(S, device=device)  # of each model, for Adam's bias correction
         self.alignments = torch.empty(S, *first_alignments.shape, dtype=torch.long, device=device)
         self.loss_sums = torch.zeros(S, device=device)  # since they were last read
         self.seeds = torch.zeros(S, dtype=torch.int64, device=device)
         for table in self.tables:
-            table.half = table.values.to(torch.bfloat16) if bf16 else None
             self._adopt(table)
         self.parameters = [p for table in self.tables for p in self._parameters_of(table)]
         for s, seed in enumerate(seeds):
             self.reset(s, seed)
-        self.recorded: dict[tuple[int, bool], tuple[Any, dict[str, Tensor]]] = {}
+        self.recorded: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
         if device == "cuda":
             torch._dynamo.config.recompile_limit = 64  # every bucket is a shape of its own
-            for name in ("_batch", "_losses", "_update", "_infer"):
+            for name in ("_keys", "_infer", "_losses", "_update"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
             self.model.compile_parts()
 
     def _adopt(self, table: Table) -> None:
-        """Makes the model's parameters windows of the table: matrices of its bf16 copy, if there is one."""
-        full = table.views(table.values)
-        half = full if table.half is None else table.views(table.half)
-        for name, shape in table.shapes.items():
+        """Makes the model's parameters windows of the table."""
+        for name, window in table.views(table.values if table.half is None else table.half).items():
             owner, _, attribute = name.rpartition(".")
-            window = half[name] if len(shape) == 2 and shape[0] > 1 else full[name]
             self.model.get_submodule(owner)._parameters[attribute] = nn.Parameter(window)
 
     def _parameters_of(self, table: Table) -> list[nn.Parameter]:
@@ -128,73 +128,80 @@ class Engine:
     def step(self, bucket: int, rows: np.ndarray, steps: np.ndarray, rates: np.ndarray, held: np.ndarray) -> None:
         """rows (S, B): what each model sees; steps, rates, held (S,): its step's number and learning rate, and whether
         its alignments stay as they are."""
-        inputs = {
-            "rows": torch.from_numpy(rows),
-            "steps": torch.from_numpy(steps.astype(np.int32)),
-            "rates": torch.from_numpy(rates.astype(np.float32)),
-            "held": torch.from_numpy(held),
-        }
+        columns = (rows, steps[:, None], rates.astype(np.float32).view(np.int32)[:, None], held[:, None])
+        inputs = torch.from_numpy(np.concatenate([column.astype(np.int32) for column in columns], axis=1))
         infer = self.align.supervision == "weak" and not held.all()
         if self.device == "cpu":
-            self._step(bucket, infer, **inputs)
+            self._step(bucket, infer, inputs)
             return
+        inputs = inputs.pin_memory()  # so that the host needn't wait until it is copied
         if (bucket, infer) not in self.recorded:
             self.recorded[bucket, infer] = self._record(bucket, infer, inputs)
-        graph, places = self.recorded[bucket, infer]
-        for name, value in inputs.items():
-            places[name].copy_(value, non_blocking=True)
+        graph, place = self.recorded[bucket, infer]
+        place.copy_(inputs, non_blocking=True)
         graph.replay()
 
-    def _step(self, bucket: int, infer: bool, rows: Tensor, steps: Tensor, rates: Tensor, held: Tensor) -> None:
+    def _step(self, bucket: int, infer: bool, inputs: Tensor) -> None:
+        """inputs (S, B + 3): rows, step, learning rate, held."""
+        rows, steps, rates, held = inputs[:, :-3], inputs[:, -3], inputs[:, -2].view(torch.float32), inputs[:, -1]
         S, B = rows.shape
         shape = self.data.buckets[bucket]
-        batch, keys = self._batch(rows, steps, shape)
+        batch, keys = self.data.take(rows.flatten(), shape), self._keys(steps)
         dist = self.model(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
         parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots)
         alignment = batch.alignment
         if self.align.supervision == "weak":
-            whose = torch.arange(S, device=rows.device)[:, None]
-            alignment = self.alignments[whose, rows, : shape.nodes].flatten(0, 1)
-            if infer:
-                found = self._infer([part.detach() for part in parts], batch.target, keys, alignment)
-                alignment = torch.where(held.repeat_interleave(B)[:, None], alignment, found)
-                self.alignments[whose, rows, : shape.nodes] = alignment.view(S, B, -1)
-        losses = self._losses(*parts, batch.target, alignment).view(S, B).mean(1)
-        gradients = torch.autograd.grad(losses.sum(), self.parameters)
-        self.loss_sums += losses.detach()
-        self.updates += 1
-        self._update(gradients, rates)
+            alignment = self._infer([part.detach() for part in parts], batch.target, keys, rows, held, infer)
+        loss, losses = self._losses(*parts, batch.target, alignment, S)
+        self._update(torch.autograd.grad(loss, self.parameters), losses.detach(), rates)
 
-    def _batch(self, rows: Tensor, steps: Tensor, shape: Bucket) -> tuple[Batch, Tensor]:
-        return self.data.take(rows.flatten(), shape), make_keys(self.seeds, steps)
-
-    def _infer(self, parts: Sequence[Tensor], target: Target, keys: Tensor, previous: Tensor) -> Tensor:
-        align = self.align
-        remembered = previous if align.remember else None
-        return infer_alignment(GraphDistribution(*parts), target, align.candidates, align.noise, keys, remembered)
-
-    @staticmethod
-    def _losses(nodes: Tensor, edges: Tensor, slots: Tensor, target: Target, alignment: Tensor) -> Tensor:
-        return strong_loss(GraphDistribution(nodes, edges, slots), target, alignment)
+    def _keys(self, steps: Tensor) -> Tensor:
+        return make_keys(self.seeds, steps)
 
     @torch.no_grad()
-    def _update(self, gradients: Sequence[Tensor], rates: Tensor) -> None:
+    def _infer(
+        self, parts: Sequence[Tensor], target: Target, keys: Tensor, rows: Tensor, held: Tensor, infer: bool
+    ) -> Tensor:
+        """The alignments of the batch: remembered ones where they are held, else inferred, and then remembered."""
+        J, whose = target.nodes.shape[1], torch.arange(len(rows), device=rows.device)[:, None]
+        before = self.alignments[whose, rows, :J].flatten(0, 1)
+        if not infer:
+            return before
+        align, dist = self.align, GraphDistribution(*parts)
+        remembered = before if align.remember else None
+        found = infer_alignment(dist, target, align.candidates, align.noise, keys, remembered)
+        found = torch.where(held.repeat_interleave(rows.shape[1])[:, None] == 1, before, found)
+        self.alignments[whose, rows, :J] = found.view(*rows.shape, J)
+        return found
+
+    @staticmethod
+    def _losses(
+        nodes: Tensor, edges: Tensor, slots: Tensor, target: Target, alignment: Tensor, models: int
+    ) -> tuple[Tensor, Tensor]:
+        """What the step descends, and the loss of each model."""
+        losses = strong_loss(GraphDistribution(nodes, edges, slots), target, alignment).view(models, -1).mean(1)
+        return losses.sum(), losses
+
+    @torch.no_grad()
+    def _update(self, gradients: Sequence[Tensor], losses: Tensor, rates: Tensor) -> None:
         """Clips each model's gradient by its norm, then Adam."""
+        self.loss_sums += losses
+        self.updates += 1
         S, at = len(rates), 0
         joined = []
         for table in self.tables:
             parts = gradients[at : at + len(table.shapes)]
-            joined.append(torch.cat([part.reshape(len(table.values), -1).float() for part in parts], dim=1))
+            joined.append(torch.cat([part.reshape(len(table.values), -1) for part in parts], dim=1))
             at += len(table.shapes)
         factor = torch.ones(S, device=rates.device)
         if self.clip:
-            squares = [gradient.square().sum(1).view(S, -1).sum(1) for gradient in joined]
+            squares = [gradient.float().square().sum(1).view(S, -1).sum(1) for gradient in joined]
             factor = (self.clip / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
         correction = torch.sqrt(1 - BETAS[1] ** self.updates) / (1 - BETAS[0] ** self.updates)
         for table, gradient in zip(self.tables, joined, strict=True):
             scale, rate = (x.repeat_interleave(table.copies)[:, None] for x in (factor, rates * correction))
             bias = torch.sqrt(1 - BETAS[1] ** self.updates).repeat_interleave(table.copies)[:, None]
-            gradient = gradient * scale
+            gradient = gradient.float() * scale
             mean = table.mean * BETAS[0] + gradient * (1 - BETAS[0])
             square = table.square * BETAS[1] + gradient * gradient * (1 - BETAS[1])
             values = table.values - rate * mean / (square.sqrt() + EPSILON * bias)
@@ -204,21 +211,21 @@ class Engine:
             if table.half is not None:
                 table.half.copy_(values)
 
-    def _record(self, bucket: int, infer: bool, inputs: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    def _record(self, bucket: int, infer: bool, inputs: Tensor) -> tuple[Any, Tensor]:
         """A CUDA graph of the step for this bucket. The steps that warm it up are taken back."""
-        places = {name: value.to(self.device) for name, value in inputs.items()}
+        place = inputs.to(self.device)
         before = {name: tensor.clone() for name, tensor in self.state().items()}
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
-                self._step(bucket, infer, **places)
+                self._step(bucket, infer, place)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._step(bucket, infer, **places)
+            self._step(bucket, infer, place)
         self.load_state(before)
-        return graph, places
+        return graph, place
 
     # Everything that a checkpoint needs.
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lagr.encoders import LSTM, Affine, Embedding, Transformer
+from lagr.chance import scramble
+from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present
 
 NULL = 0
 
@@ -86,15 +87,15 @@ class LAGr(nn.Module):
         edge_width: int = 0,
     ) -> None:
         super().__init__()
-        self.graph_layers, self.edge_labels = graph_layers, edge_labels
-        self.edge_width = edge_width or max(1, width // edge_labels)
+        self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
+        self.edge_width = edge_width or aligned(width // edge_labels)
         self.encoders = 2 if encoders == "separate" else 1
         self.embed = Embedding(words, width, dropout, positions=encoder == "transformer")
         if encoder == "lstm":
             self.encode: LSTM | Transformer = LSTM(self.encoders, width, encoder_layers, dropout)
         else:
             self.encode = Transformer(self.encoders, width, encoder_layers, heads, feedforward or width, dropout)
-        self.node_scorer = Affine(1, width, graph_layers * node_labels)
+        self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
         self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
         self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
 
@@ -103,35 +104,56 @@ class LAGr(nn.Module):
 
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
         """
-        S, _, N = tokens.shape
-        present = torch.arange(N, device=tokens.device) < lengths[..., None]  # (S, B, N)
+        nodes, edges = self.score(self.encode(*self.embedded(tokens, lengths, keys)))
+        present = are_present(lengths.flatten(), tokens.shape[-1])
+        return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1))
+
+    def embedded(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the encoders start from: words (W, B, N, D), lengths (W, B), and keys of every layer (layers, W)."""
 
         def for_each_encoder(x: Tensor) -> Tensor:
-            return x[:, None].expand(S, self.encoders, *x.shape[1:]).flatten(0, 1)
+            return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        which = torch.arange(self.encoders, dtype=torch.int32, device=tokens.device)
-        encoder_keys = None if keys is None else (keys[:, None] + which).flatten()
-        embedded = for_each_encoder(self.embed(tokens, keys))
-        encoded = self.encode(embedded, for_each_encoder(present), encoder_keys).unflatten(0, (S, self.encoders))
-        nodes, edges = self.score(encoded[:, 0], encoded[:, -1])  # the same vectors where the encoder is shared
-        return GraphDistribution(nodes, edges, present.flatten(0, 1).repeat_interleave(self.graph_layers, dim=1))
+        words, lengths = for_each_encoder(self.embed(tokens, keys)), for_each_encoder(lengths)
+        if keys is not None:
+            number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
+            keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)
+        return words, lengths, keys
 
-    def score(self, for_nodes: Tensor, for_edges: Tensor) -> tuple[Tensor, Tensor]:
-        """log π (S·B, M, V) and log ρ (S·B, M, M, E) from encoded sentences (S, B, N, D)."""
+    def score(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """log π (S·B, M, V) and log ρ (S·B, M, M, E) from encoded sentences (W, B, N, D)."""
+        encoded = encoded.view(-1, self.encoders, *encoded.shape[1:])
+        for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # the same vectors where the encoder is shared
         S, B, N, _ = for_nodes.shape
-        M, E = N * self.graph_layers, self.edge_labels
         # A token's L slots stand side by side, so slot = token · L + layer whatever the padding.
-        node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)
-        queries = self.edge_queries(for_edges).view(S * B, M, E, self.edge_width)
-        keys = self.edge_keys(for_edges).view(S * B, M, E, self.edge_width)
-        edge_logits = torch.einsum("bjew,bkew->bjke", queries, keys)
-        return log_softmax(node_logits), log_softmax(edge_logits)
+        M, of_pair = N * self.graph_layers, (self.edge_labels, self.edge_width)
+        node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
+        queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
+        keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
+        return log_softmax(node_logits), edge_log_probs(queries, keys)
 
     def compile_parts(self) -> None:
         """Compiles what a step runs. Equal layers share their code, so a layer is compiled once, not once a layer."""
-        for part in [*self.encode.layers, self.embed]:
-            part.compile(dynamic=False)
-        self.score = torch.compile(self.score, dynamic=False)  # type: ignore[method-assign]
+        for layer in self.encode.layers:
+            layer.compile(dynamic=False)
+        for name in ("embedded", "score"):
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
+
+
+def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
+    """log softmax over the labels of Q^α K^αᵀ.   (B, M, E, width) twice → (B, M, M, E)"""
+    if queries.is_cuda:
+        from lagr import kernels
+
+        if queries.shape[1] <= kernels.MOST_ROWS:
+            found: Tensor = kernels.edge_log_probs(queries, keys)
+            return found
+    return log_softmax(torch.einsum("bjew,bkew->bjke", queries, keys))
+
+
+def aligned(size: int) -> int:
+    """The next multiple of 8, so that a row of numbers begins where a GPU's matrix units want it."""
+    return -(-max(1, size) // 8) * 8
 
 
 def log_softmax(logits: Tensor) -> Tensor:

@@ -122,9 +122,7 @@ def test_the_edge_scorer_is_what_its_formula_says() -> None:
     model = small_model(graph_layers=2)
     tokens, lengths = torch.randint(2, 9, (1, 1, 3)), torch.tensor([[3]])
     embedded = model.embed(tokens, None).expand(2, -1, -1, -1)
-    hidden = model.encode(embedded, torch.ones(2, 1, 3, dtype=torch.bool), None)[
-        1, 0
-    ]  # the second encoder is for edges
+    hidden = model.encode(embedded, lengths.expand(2, 1), None)[1, 0]  # the second encoder is for edges
     width, E = model.edge_width, 3
     logits = torch.zeros(6, 6, E)
     for source in range(6):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from lagr.matching import cpu
@@ -19,9 +21,9 @@ def best_assignment(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     if gain.is_cuda:
         from lagr.matching import cuda
 
-        solve = cuda.solve
+        solve: Callable[[Tensor, Tensor, Tensor], Tensor] = cuda.solve
     else:
         solve = cpu.solve
     repeated = (size.repeat_interleave(K) for size in (rows, columns))
-    found: Tensor = solve(gain.reshape(B * K, J, M), *repeated)
+    found = solve(gain.reshape(B * K, J, M), *repeated)
     return found.view(B, K, J)
