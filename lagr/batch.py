@@ -17,7 +17,6 @@ from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
-GPU_MULTIPLE = 8  # rows of 16 bytes, which a GPU's matrix units want
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,6 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
     sizes = np.array([(len(e.tokens), len(e.graph.nodes), len(e.graph.edges)) for e in examples], dtype=np.int64)
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
-    N = -(-N // GPU_MULTIPLE) * GPU_MULTIPLE
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
     for row, example in enumerate(examples):
@@ -83,16 +81,15 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
     table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1]], axis=1)
-    multiple = GPU_MULTIPLE if device == "cuda" else 1
-    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes, multiple=multiple))
+    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes))
 
 
-def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS, multiple: int = 1) -> tuple[Bucket, ...]:
+def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS) -> tuple[Bucket, ...]:
     """At most that many buckets, with the lengths at which they end chosen so that padding is least.
 
-    sizes (n, 3): tokens, nodes and edges of every example. multiple: lengths that buckets may end at.
+    sizes (n, 3): tokens, nodes and edges of every example.
     """
-    lengths, counts = np.unique(-(-sizes[:, 0] // multiple) * multiple, return_counts=True)
+    lengths, counts = np.unique(sizes[:, 0], return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
     # Of the first e lengths, in as many buckets as allowed so far: how many tokens with padding, and where buckets end.
     least = [0] + [int(below[e] * lengths[e - 1]) for e in range(1, len(lengths) + 1)]

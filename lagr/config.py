@@ -40,7 +40,7 @@ class Model:
     feedforward: int = option(0, "width of the feed-forward part (transformer); 0: the same as width")
     dropout: float = option(0.1, "dropout in the encoder")
     graph_layers: int = option(1, "L, slots for every token")
-    edge_width: int = option(0, "width of an edge label's query and key; 0: D / number of edge labels")
+    edge_width: int = option(0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …")
 
 
 @dataclass(frozen=True)

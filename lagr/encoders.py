@@ -27,10 +27,11 @@ class Affine(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        product = torch.bmm(x.reshape(self.weight.shape[0], -1, x.shape[-1]), self.weight)
-        if self.bias is not None:  # added apart: a compiler joins it with what comes next
-            product = product + self.bias.to(product.dtype)
-        return product.view(*x.shape[:-1], -1)
+        return add_bias(self.product(x), self.bias)
+
+    def product(self, x: Tensor) -> Tensor:
+        """x A"""
+        return torch.bmm(x.reshape(self.weight.shape[0], -1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)
 
     def xavier(self, blocks: int = 1, gain: float = 1.0) -> None:
         """Initialises as Xavier's, each block of outputs as a matrix of its own."""
@@ -99,14 +100,41 @@ class TransformerLayer(nn.Module):
         self.narrow.xavier()
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
-        def drop(y: Tensor, number: int) -> Tensor:
-            return dropout(y, self.dropout, keys, number)
+        drop = self.dropout
+        mixed = attention(self.attend(x), lengths, keys, self.heads, drop)
+        x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
+        hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
+        return normalised_sum(
+            x, self.narrow.product(hidden), self.narrow.bias, self.feedforward_norm, keys, drop, site=3
+        )
 
-        mixed = attention(self.attend(x), lengths, keys, self.heads, self.dropout)
-        x = self.attention_norm(x + drop(self.attended(mixed), 1))
-        hidden = drop(F.relu(self.widen(x)), 2)
-        result: Tensor = self.feedforward_norm(x + drop(self.narrow(hidden), 3))
-        return result
+
+def normalised_sum(
+    x: Tensor, y: Tensor, bias: Tensor | None, norm: Norm, keys: Tensor | None, drop: float, site: int
+) -> Tensor:
+    """norm(x + dropout(y + bias))   (W, B, N, D)"""
+    if x.is_cuda:
+        from lagr import kernels
+
+        return kernels.normalised_sum(x, y, bias, norm.scale, norm.shift, keys, drop, site)
+    result: Tensor = norm(x + dropout(add_bias(y, bias), drop, keys, site))
+    return result
+
+
+def rectified(y: Tensor, bias: Tensor | None, keys: Tensor | None, drop: float, site: int) -> Tensor:
+    """dropout(relu(y + bias))   (W, B, N, D)"""
+    if y.is_cuda:
+        from lagr import kernels
+
+        return kernels.rectified(y, bias, keys, drop, site)
+    return dropout(F.relu(add_bias(y, bias)), drop, keys, site)
+
+
+def add_bias(product: Tensor, bias: Tensor | None) -> Tensor:
+    """Each copy's bias (W, 1, D), if there is one, on all its vectors.   (W, …, D)"""
+    if bias is None:
+        return product
+    return product + bias.to(product.dtype).view(len(bias), *(1 for _ in product.shape[2:]), -1)
 
 
 def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: int, drop: float) -> Tensor:

@@ -90,7 +90,7 @@ class Engine:
             torch._dynamo.config.recompile_limit = 64  # every bucket is a shape of its own
             for name in ("_keys", "_infer", "_losses", "_update"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
-            self.model.compile_parts()
+            self.model.compile_parts(data.sizes[0])
 
     def _adopt(self, table: Table) -> None:
         """Makes the model's parameters windows of the table."""

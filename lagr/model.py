@@ -114,7 +114,7 @@ class LAGr(nn.Module):
         def for_each_encoder(x: Tensor) -> Tensor:
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        words, lengths = for_each_encoder(self.embed(tokens, keys)), for_each_encoder(lengths)
+        words, lengths = for_each_encoder(self.embed(tokens, keys)), for_each_encoder(lengths).contiguous()
         if keys is not None:
             number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)
@@ -132,10 +132,13 @@ class LAGr(nn.Module):
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
         return log_softmax(node_logits), edge_log_probs(queries, keys)
 
-    def compile_parts(self) -> None:
-        """Compiles what a step runs. Equal layers share their code, so a layer is compiled once, not once a layer."""
-        for layer in self.encode.layers:
-            layer.compile(dynamic=False)
+    def compile_parts(self, tokens: int) -> None:
+        """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
+        from lagr import kernels
+
+        if isinstance(self.encode, LSTM) or tokens > kernels.MOST_ROWS:
+            for layer in self.encode.layers:
+                layer.compile(dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from torch import Tensor
 
 from lagr import encoders, model
 
@@ -17,6 +18,7 @@ ATTENTION = [
     (3, 1, 30, 2, 24, 0.5),
     (1, 2, 64, 1, 64, 0.2),
 ]
+SUBLAYER = [(1, 2, 3, 8, 0.0), (2, 3, 7, 24, 0.4)]  # W, B, N, D, dropout
 EDGES = [(2, 1, 1, 1), (3, 7, 5, 51), (1, 16, 2, 64), (2, 30, 11, 23), (1, 64, 3, 16)]  # B, M, E, width
 
 
@@ -30,10 +32,35 @@ def check_attention(W: int, B: int, N: int, heads: int, width: int, dropout: flo
     for its_keys in (None, keys):
         wanted = encoders.attention(projected, lengths, its_keys, heads, dropout)
         found = kernels.attention(projected, lengths, its_keys, heads, dropout)
-        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
-        upstream = torch.randn_like(wanted)
-        of_wanted, of_found = (torch.autograd.grad(out, projected, upstream)[0] for out in (wanted, found))
-        torch.testing.assert_close(of_found, of_wanted, atol=1e-5, rtol=1e-4)
+        check_gradients(found, wanted, [projected], torch.randn_like(wanted))
+
+
+def check_sublayer(W: int, B: int, N: int, D: int, dropout: float) -> None:
+    from lagr import kernels
+
+    torch.manual_seed(N)
+    x, y, upstream = (torch.randn(W, B, N, D) for _ in range(3))
+    # As in training, parameters are windows of a table.
+    table = torch.randn(W, 5 + 3 * D)
+    bias, scale, shift = table[:, 5 : 5 + D].view(W, 1, D), table[:, 5 + D : 5 + 2 * D], table[:, 5 + 2 * D :]
+    norm = encoders.Norm(W, D)
+    norm.scale, norm.shift = torch.nn.Parameter(scale), torch.nn.Parameter(shift)
+    keys = torch.randint(-(2**31), 2**31 - 1, (W,), dtype=torch.int32)
+    inputs = [tensor.requires_grad_() for tensor in (x, y, bias)]
+    with_norm = [*inputs, norm.scale, norm.shift]
+    for its_keys in (None, keys):
+        for its_bias in (None, bias):
+            wanted = encoders.normalised_sum(x, y, its_bias, norm, its_keys, dropout, site=3)
+            found = kernels.normalised_sum(x, y, its_bias, norm.scale, norm.shift, its_keys, dropout, site=3)
+            check_gradients(found, wanted, [i for i in with_norm if its_bias is not None or i is not bias], upstream)
+        wanted, found = (f(y, bias, its_keys, dropout, 2) for f in (encoders.rectified, kernels.rectified))
+        check_gradients(found, wanted, [y, bias], upstream)
+
+
+def check_gradients(found: Tensor, wanted: Tensor, inputs: list[Tensor], upstream: Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    of_found, of_wanted = (torch.autograd.grad(out, inputs, upstream) for out in (found, wanted))
+    torch.testing.assert_close(of_found, of_wanted, atol=1e-4, rtol=1e-4)
 
 
 def check_edges(B: int, M: int, E: int, width: int) -> None:
@@ -42,14 +69,11 @@ def check_edges(B: int, M: int, E: int, width: int) -> None:
     torch.manual_seed(M)
     queries, keys = (torch.randn(B, M, E, width, requires_grad=True) for _ in range(2))
     wanted, found = model.edge_log_probs(queries, keys), kernels.edge_log_probs(queries, keys)
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-    upstream = torch.randn_like(wanted)
-    of_wanted, of_found = (torch.autograd.grad(out, (queries, keys), upstream) for out in (wanted, found))
-    torch.testing.assert_close(of_found, of_wanted, atol=1e-4, rtol=1e-4)
+    check_gradients(found, wanted, [queries, keys], torch.randn_like(wanted))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("kind", ["attention", "edges"])
+@pytest.mark.parametrize("kind", ["attention", "sublayer", "edges"])
 def test_a_kernel_computes_what_the_plain_function_does(kind: str) -> None:
     """In a process of its own: the interpreter has to be chosen before the kernel is defined."""
     code = f"import test_kernels as t; [t.check_{kind}(*sizes) for sizes in t.{kind.upper()}]"

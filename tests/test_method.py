@@ -139,8 +139,8 @@ def test_the_edge_scorer_is_what_its_formula_says() -> None:
     torch.testing.assert_close(model(tokens, lengths).edge_log_probs[0], logits.log_softmax(-1))
 
 
-def test_an_edges_width_is_the_models_over_the_labels_unless_told() -> None:
-    assert LAGr(5, 4, 10, width=512, encoder_layers=1).edge_width == 51
+def test_an_edges_width_is_the_models_over_the_labels_and_a_multiple_of_eight_unless_told() -> None:
+    assert LAGr(5, 4, 10, width=512, encoder_layers=1).edge_width == 56
     assert LAGr(5, 4, 10, width=512, encoder_layers=1, edge_width=64).edge_width == 64
 
 
