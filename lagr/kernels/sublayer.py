@@ -17,8 +17,10 @@ from torch import Tensor
 
 from lagr.kernels.chance import dropout_scale, dropout_sizes
 
-ROWS = 8  # that a program works on at a time, with a warp for each
-PROGRAMS = 264  # for all copies together: two on each processor of a large GPU, so that the sums are few
+# A program is one warp where it can be: its sums over rows then stay within a thread. Across warps they took longer
+# than all the rest. With eight rows or more to a program, the sums of all programs are few.
+ROWS, LANES_OF_A_WARP = 2, 512  # that a program works on at a time
+LEAST_ROWS, PROGRAMS = 8, 1056  # of a program; of all copies together
 EPSILON = tl.constexpr(1e-5)  # layer normalisation's
 
 
@@ -116,10 +118,10 @@ def _backward(  # type: ignore[no-untyped-def]
 def _sizes(y: Tensor, keys: Tensor | None, dropout: float, site: int) -> tuple[tuple[int, int], dict[str, Any]]:
     W, D = y.shape[0], y.shape[-1]
     rows = y.numel() // W // D
-    programs = max(1, min(triton.cdiv(rows, ROWS), PROGRAMS // W))
+    programs, lanes = max(1, min(triton.cdiv(rows, LEAST_ROWS), PROGRAMS // W)), triton.next_power_of_2(D)
     sizes = {
-        "rows": rows, "rows_each": triton.cdiv(rows, programs), "D": D, "LANES": triton.next_power_of_2(D),
-        "ROWS": ROWS, "SITE": site, "num_warps": ROWS, **dropout_sizes(dropout, keys),
+        "rows": rows, "rows_each": triton.cdiv(rows, programs), "D": D, "LANES": lanes, "ROWS": ROWS, "SITE": site,
+        "num_warps": max(1, lanes // LANES_OF_A_WARP), **dropout_sizes(dropout, keys),
     }  # fmt: skip
     return (W, programs), sizes
 
