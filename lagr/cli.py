@@ -179,8 +179,7 @@ def _print_report(report: dict[str, Any], out: Path) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from lagr.evaluate import evaluate
-    from lagr.forms import FORMALISMS
+    from lagr.evaluate import evaluate_parser
     from lagr.parser import load
     from lagr.progress import Progress
 
@@ -188,9 +187,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     examples = _split(_source(parser.config, options.data), options.split)
     with Progress(len(examples)) as progress:
         progress.begin(0, f"evaluating {options.split}")
-        found = parser.decode([e.tokens for e in examples], lambda done: progress.update(done))
-    graphs = [one.graph.at_tokens(parser.config.model.graph_layers) for one in found]
-    result = evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), options.split)
+        result = evaluate_parser(parser, examples, options.split, progress.update)
     if options.json != "-":
         _print_evaluation(result, options.split)
     if options.json:

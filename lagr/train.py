@@ -28,8 +28,7 @@ from lagr.config import Config, override
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError
-from lagr.evaluate import Evaluation, evaluate
-from lagr.forms import FORMALISMS
+from lagr.evaluate import Evaluation, evaluate_parser
 from lagr.model import LAGr
 from lagr.parser import Parser, build
 from lagr.progress import Progress
@@ -231,9 +230,7 @@ class Trainer:
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
         parser = Parser(model, self.vocab, self.source.formalism, self.config, self.device)
-        found = parser.decode([example.tokens for example in examples])
-        graphs = [one.graph.at_tokens(self.config.model.graph_layers) for one in found]
-        return evaluate(examples, graphs, FORMALISMS.get(self.source.formalism or ""), split)
+        return evaluate_parser(parser, examples, split)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)
