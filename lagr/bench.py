@@ -120,17 +120,20 @@ def _trainer(settings: configs.Config, seeds: int, folder: Path, source: Source 
 
 def _step_ms(settings: configs.Config, seeds: int = 1, steps: int = 30) -> float:
     with TemporaryDirectory() as folder:
-        trainer = _trainer(settings, seeds, Path(folder))
-        for number in range(len(trainer.schedule.buckets)):  # every shape once, so that none is compiled while timing
-            trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
+        return step_milliseconds(_trainer(settings, seeds, Path(folder)), steps)
+
+
+def step_milliseconds(trainer: Trainer, steps: int) -> float:
+    for number in range(len(trainer.schedule.buckets)):  # every shape once, so that none is compiled while timing
+        trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
+        trainer._take_step()
+    trainer.step = 0
+
+    def some_steps() -> None:
+        for _ in range(steps):
             trainer._take_step()
-        trainer.step = 0
 
-        def some_steps() -> None:
-            for _ in range(steps):
-                trainer._take_step()
-
-        return milliseconds(some_steps, 3) / steps
+    return milliseconds(some_steps, 3) / steps
 
 
 def _train(supervision: str) -> Result:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import __version__, runs
+from lagr import __version__, memory, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack
 from lagr.config import Config, override
@@ -61,14 +61,15 @@ def train(
             raise RunError(f"{out} is finished: there is nothing to resume")
     else:
         runs.check_free(out)
-    trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be trained
-    if not resume:
-        runs.create(out)
-        for folder, its_config in zip(folders, configs, strict=True):
-            folder.mkdir(exist_ok=True)
-            runs.write_config(folder, its_config, source.formalism, data)
-            runs.write_text(folder / runs.VOCAB, vocab.to_json())
-    reports = trainer.run()
+    with memory.explained("training", memory.training_advice(len(configs))):
+        trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
+        if not resume:
+            runs.create(out)
+            for folder, its_config in zip(folders, configs, strict=True):
+                folder.mkdir(exist_ok=True)
+                runs.write_config(folder, its_config, source.formalism, data)
+                runs.write_text(folder / runs.VOCAB, vocab.to_json())
+        reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
         raise RunError(
             f"{failed} of {len(reports)} seeds stayed below {config.train.restart_below} % on the training data in all "
@@ -116,6 +117,8 @@ class Trainer:
         longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
         self.schedule = Schedule(data.buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
+        bf16 = uses_bf16(train.precision, self.device)
+        memory.check_training(self.config, vocab.sizes, data.buckets, len(examples), len(self.runs), self.device, bf16)
         self.engine = Engine(
             self._new_model,
             [run.seed for run in self.runs],
@@ -124,7 +127,7 @@ class Trainer:
             self._first_alignments(examples, data.batch.alignment),
             train.clip,
             self.device,
-            bf16=uses_bf16(train.precision, self.device),
+            bf16=bf16,
         )
         if resume:
             if state.is_file():
