@@ -18,17 +18,14 @@ from lagr.config import Config
 from lagr.errors import ConfigError, DataError
 from lagr.model import LAGr
 
-Sizes = tuple[int, int, int]  # words, node labels, edge labels
 GIB = 2**30
 FLOAT, HALF, LONG = 4, 2, 8  # bytes
 GPU_WORKSPACES = GIB // 4  # what the libraries of a GPU take, however small the model is
 WORTH_A_LOOK = GIB  # below, a sentence is parsed without asking what is free
 
 
-def training_bytes(config: Config, sizes: Sizes, bucket: Bucket, examples: int, seeds: int, bf16: bool) -> int:
-    """What a run holds while it takes a step with a batch of this bucket. sizes: those of the vocabulary."""
-    with torch.device("meta"):  # shapes alone, without memory
-        model = LAGr(*sizes, **vars(config.model))
+def training_bytes(config: Config, model: LAGr, bucket: Bucket, examples: int, seeds: int, bf16: bool) -> int:
+    """What a run holds while it takes a step with a batch of this bucket. model: that of one seed."""
     m, train, align = config.model, config.train, config.align
     S, B, N, J, D = seeds, train.batch, bucket.tokens, bucket.nodes, m.width
     M, E = N * m.graph_layers, model.edge_labels
@@ -54,10 +51,10 @@ def parsing_bytes(model: LAGr, tokens: int) -> int:
 
 
 def check_training(
-    config: Config, sizes: Sizes, buckets: Sequence[Bucket], examples: int, seeds: int, device: str, bf16: bool
+    config: Config, model: LAGr, buckets: Sequence[Bucket], examples: int, seeds: int, device: str, bf16: bool
 ) -> None:
     """ConfigError where the batches of some length can't fit into the memory that is free."""
-    needs = [(training_bytes(config, sizes, bucket, examples, seeds, bf16), bucket.tokens) for bucket in buckets]
+    needs = [(training_bytes(config, model, bucket, examples, seeds, bf16), bucket.tokens) for bucket in buckets]
     needed, tokens = max(needs)
     if (free := free_bytes(device)) is not None and needed > free:
         raise ConfigError(

@@ -30,6 +30,7 @@ from lagr.bench import step_milliseconds
 from lagr.datasets import Example, Source
 from lagr.errors import LagrError
 from lagr.graph import Edge, Graph
+from lagr.parser import build
 from lagr.train import Trainer, choose_device
 from lagr.vocab import Vocabulary
 
@@ -124,7 +125,11 @@ def _elsewhere(setting: Setting, end: float, steps: int = 0) -> Row:
 
 
 def measure(setting: Setting, steps: int = 0) -> Row:
-    """The time and the memory of a step. steps: how many to take without timing them, to compile what they need."""
+    """The time of a step, and the most memory that was held: on a GPU what torch had given out, on a CPU what the
+    process grew by since before the data were packed.
+
+    steps: how many to take without measuring them, to compile what they need.
+    """
     device = choose_device("auto")
     with TemporaryDirectory() as folder:
         if device == "cpu":  # so that what is loaded at the first step is not counted
@@ -141,8 +146,8 @@ def measure(setting: Setting, steps: int = 0) -> Row:
     else:
         highest = resident("VmHWM")
         peak = None if before is None or highest is None else highest - before
-    bucket, bf16 = trainer.schedule.buckets[0], device == "cuda"
-    needed = memory.training_bytes(trainer.config, VOCABULARY.sizes, bucket, EXAMPLES, setting.seeds, bf16)
+    model, (bucket,) = build(trainer.config, VOCABULARY), trainer.schedule.buckets
+    needed = memory.training_bytes(trainer.config, model, bucket, EXAMPLES, setting.seeds, bf16=device == "cuda")
     return {
         "step_ms": round(took, 3),
         "peak_mib": None if peak is None else round(peak / MIB, 1),

@@ -118,7 +118,8 @@ class Trainer:
         self.schedule = Schedule(data.buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
         bf16 = uses_bf16(train.precision, self.device)
-        memory.check_training(self.config, vocab.sizes, data.buckets, len(examples), len(self.runs), self.device, bf16)
+        seeds, model = len(self.runs), self._new_model(0)
+        memory.check_training(self.config, model, data.buckets, len(examples), seeds, self.device, bf16)
         self.engine = Engine(
             self._new_model,
             [run.seed for run in self.runs],
