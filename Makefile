@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test lint plots clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -25,6 +25,9 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+plots: .venv/ready
+	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
 .venv/ready: pyproject.toml

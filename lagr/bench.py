@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +16,16 @@ import numpy as np
 import torch
 
 from lagr import config as configs
-from lagr.bench_references import Published, Seq2Seq
-from lagr.datasets import Source, open_source
+from lagr.batch import pad_tokens
+from lagr.bench_references import Published, Seq2Seq, graphs_pair_by_pair
+from lagr.datasets import Example, Source, open_source
 from lagr.errors import DataError
+from lagr.evaluate import evaluate as score
+from lagr.evaluate import evaluate_parser
+from lagr.forms import FORMALISMS
+from lagr.graph import Graph
+from lagr.model import GraphDistribution
+from lagr.parser import Parser, build
 from lagr.supervision import training_examples
 from lagr.train import Trainer, choose_device, machine
 from lagr.vocab import Vocabulary
@@ -103,8 +110,8 @@ def _settings(supervision: str, device: str) -> configs.Config:
     return configs.override(configs.load("quickstart"), changes)
 
 
-def _trainer(settings: configs.Config, seeds: int, folder: Path) -> Trainer:
-    source = open_source("mini", size=settings.data.size)
+def _trainer(settings: configs.Config, seeds: int, folder: Path, source: Source | None = None) -> Trainer:
+    source = source or open_source("mini", size=settings.data.size)
     examples = training_examples(settings, source)
     its_configs = [configs.override(settings, [("train", "seed", seed)]) for seed in range(seeds)]
     splits = {"train": examples}
@@ -113,17 +120,20 @@ def _trainer(settings: configs.Config, seeds: int, folder: Path) -> Trainer:
 
 def _step_ms(settings: configs.Config, seeds: int = 1, steps: int = 30) -> float:
     with TemporaryDirectory() as folder:
-        trainer = _trainer(settings, seeds, Path(folder))
-        for number in range(len(trainer.schedule.buckets)):  # every shape once, so that none is compiled while timing
-            trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
+        return step_milliseconds(_trainer(settings, seeds, Path(folder)), steps)
+
+
+def step_milliseconds(trainer: Trainer, steps: int) -> float:
+    for number in range(len(trainer.schedule.buckets)):  # every shape once, so that none is compiled while timing
+        trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
+        trainer._take_step()
+    trainer.step = 0
+
+    def some_steps() -> None:
+        for _ in range(steps):
             trainer._take_step()
-        trainer.step = 0
 
-        def some_steps() -> None:
-            for _ in range(steps):
-                trainer._take_step()
-
-        return milliseconds(some_steps, 3) / steps
+    return milliseconds(some_steps, 3) / steps
 
 
 def _train(supervision: str) -> Result:
@@ -151,20 +161,23 @@ def seeds() -> Result:
 # Parsing
 
 
-def parse() -> Result:
-    """Ours is trained for some steps first: untrained weights would find an edge between any two words."""
-    from lagr.parser import Parser, build
-
-    device = choose_device("auto")
-    settings = configs.override(_settings("strong", device), [("data", "size", 1000), ("train", "steps", 300)])
+def _trained_parser(settings: configs.Config, source: Source) -> Parser:
+    """A parser after some steps of training: untrained weights would find an edge between any two words."""
     with TemporaryDirectory() as folder:
-        trainer = _trainer(settings, 1, Path(folder))
+        trainer = _trainer(settings, 1, Path(folder), source)
         for _ in range(settings.train.steps):
             trainer._take_step()
         model = build(settings, trainer.vocab)
         model.load_state_dict(trainer.engine.weights_of(0))
-        examples, vocab = trainer.splits["train"], trainer.vocab
-    parser = Parser(model, vocab, None, settings, device)
+    return Parser(model, trainer.vocab, source.formalism, settings, trainer.device)
+
+
+def parse() -> Result:
+    device = choose_device("auto")
+    settings = configs.override(_settings("strong", device), [("data", "size", 1000), ("train", "steps", 300)])
+    source = open_source("mini", size=settings.data.size)
+    parser, examples = _trained_parser(settings, source), source.read("train")
+    vocab = parser.vocab
     sentences = [example.tokens for example in examples]
     ours = milliseconds(lambda: parser.decode(sentences), 3)
     baseline = Seq2Seq(vocab.sizes[0], 200, settings).to(device).eval()
@@ -174,10 +187,50 @@ def parse() -> Result:
     return _result(f"{len(sentences)} sentences of mini", ours, "seq2seq Transformer, greedy", other, **rates)
 
 
+def evaluate() -> Result:
+    """All of COGS' gen where it is at hand, else as many sentences of mini: parsed, written as forms, and compared.
+
+    forward_seconds is the forward pass alone, over the same batches; the others have it in them.
+    """
+    device = choose_device("auto")
+    settings = configs.override(_settings("strong", device), [("model", "graph_layers", 1), ("train", "steps", 300)])
+    try:
+        source = open_source("cogs")
+        examples = source.read("gen")
+    except DataError:
+        source = open_source("mini", size=21_000)
+        examples = source.read("train")
+    parser = _trained_parser(settings, source)
+    few = examples[:: max(1, len(examples) // 3000)]  # the alternative is slow, and its time is linear in sentences
+
+    def forward() -> None:
+        for _ in _distributions(parser, examples):
+            pass
+
+    def pair_by_pair() -> None:
+        graphs: dict[int, Graph] = {}
+        for rows, dist in _distributions(parser, few):
+            graphs |= zip(rows, graphs_pair_by_pair(dist, parser.vocab), strict=True)
+        score(few, [graphs[row] for row in range(len(few))], FORMALISMS[parser.formalism or ""])
+
+    ours = milliseconds(lambda: evaluate_parser(parser, examples), 1)
+    seconds = {"forward_seconds": round(milliseconds(forward, 1) / 1000, 2), "seconds": round(ours / 1000, 2)}
+    other = milliseconds(pair_by_pair, 1) * len(examples) / len(few)
+    what = f"{len(examples)} sentences of {source.name} evaluated"
+    return _result(what, ours, "a Python loop over all pairs of slots", other, **seconds, device=machine(device))
+
+
+@torch.inference_mode()
+def _distributions(parser: Parser, examples: Sequence[Example]) -> Iterator[tuple[list[int], GraphDistribution]]:
+    """What the model says of each batch, with the numbers of its sentences."""
+    sentences = [example.tokens for example in examples]
+    for rows in parser._batches(sentences):
+        yield rows, parser.run_model(*pad_tokens([sentences[row] for row in rows], parser.vocab, parser.device))
+
+
 def one_sentence() -> Result:
     """A sentence of 14 tokens through onnxruntime and through torch, at the width of the paper's CFQ model."""
     from lagr.export import OnnxModel, export_onnx
-    from lagr.parser import build
 
     settings = configs.override(_settings("strong", "cpu"), [("model", "width", 256)])
     model = build(settings, Vocabulary.of(open_source("mini", size=1000).read("train"))).eval()
@@ -241,6 +294,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "train-weak": train_weak,
     "seeds": seeds,
     "parse": parse,
+    "evaluate": evaluate,
     "one-sentence": one_sentence,
     "convert": convert,
 }

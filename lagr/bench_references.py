@@ -1,4 +1,4 @@
-"""What `lagr bench` compares with: a training step as it was published, and a parser that writes token by token."""
+"""What `lagr bench` compares with: training and decoding as published, and a parser that writes token by token."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 from lagr.config import Config
 from lagr.datasets import Example, open_source
+from lagr.graph import Edge, Graph
+from lagr.model import NULL, GraphDistribution
 from lagr.supervision import training_examples
 from lagr.vocab import Vocabulary
 
@@ -106,6 +108,21 @@ class Published:
         nn.utils.clip_grad_norm_(self.parts.parameters(), 1.0)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+
+
+def graphs_pair_by_pair(dist: GraphDistribution, vocab: Vocabulary) -> list[Graph]:
+    """The likeliest graphs, found by looking at every slot and at every pair of slots in Python."""
+    best, graphs = dist.argmax(), []
+    for nodes, edges in zip(best.nodes.tolist(), best.edges.tolist(), strict=True):
+        slots = [slot for slot in range(len(nodes)) if nodes[slot] != NULL]
+        found = []
+        for source in range(len(nodes)):
+            for target in range(len(nodes)):
+                label = edges[source][target]
+                if label != NULL and nodes[source] != NULL and nodes[target] != NULL:
+                    found.append(Edge(slots.index(source), vocab.edge_label(label), slots.index(target)))
+        graphs.append(Graph(tuple(vocab.node_label(nodes[slot]) for slot in slots), tuple(found), tuple(slots)))
+    return graphs
 
 
 class Seq2Seq(nn.Module):

@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 from lagr import __version__, config
 from lagr.errors import ConfigError, DataError, LagrError
 
+SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
+
 
 class ArgumentParser(argparse.ArgumentParser):
     """Says the nearest option after a typing mistake."""
@@ -107,8 +109,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data(fetch)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
-    bench.add_argument("names", nargs="*", metavar="NAME", help="which benchmarks; default: all")
+    bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
     bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
+    bench.add_argument("--limit", type=float, default=540, metavar="S", help=f"{SCALING}: seconds at most; default 540")
+    bench.add_argument("--warm", type=int, default=0, metavar="N", help=f"{SCALING}: compile ahead in N processes")
+    _add_data(bench)
     verb("presets", _presets, "list the presets, with the paper's number beside each")
     return top
 
@@ -179,8 +184,7 @@ def _print_report(report: dict[str, Any], out: Path) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from lagr.evaluate import evaluate
-    from lagr.forms import FORMALISMS
+    from lagr.evaluate import evaluate_parser
     from lagr.parser import load
     from lagr.progress import Progress
 
@@ -188,9 +192,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     examples = _split(_source(parser.config, options.data), options.split)
     with Progress(len(examples)) as progress:
         progress.begin(0, f"evaluating {options.split}")
-        found = parser.decode([e.tokens for e in examples], lambda done: progress.update(done))
-    graphs = [one.graph.at_tokens(parser.config.model.graph_layers) for one in found]
-    result = evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), options.split)
+        result = evaluate_parser(parser, examples, options.split, progress.update)
     if options.json != "-":
         _print_evaluation(result, options.split)
     if options.json:
@@ -301,18 +303,37 @@ def _data_fetch(options: argparse.Namespace) -> None:
 
 def _bench(options: argparse.Namespace) -> None:
     from lagr.bench import BENCHMARKS
+    from lagr.scaling import scaling
     from lagr.train import choose_device, machine
 
-    if unknown := [name for name in options.names if name not in BENCHMARKS]:
-        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
-    results = {}
-    for name in options.names or BENCHMARKS:
-        results[name] = result = BENCHMARKS[name]()
+    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING)]:
+        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING))}")
+    if options.data:
+        os.environ["LAGR_DATA"] = options.data  # the benchmarks look for corpora themselves
+    report: dict[str, Any] = {"lagr": __version__, "machine": machine(choose_device("auto")), "results": {}}
+
+    def known(name: str, result: Any, line: str) -> None:
+        """What is measured is kept at once: a benchmark of many minutes may be stopped."""
+        report["results"][name] = result
         if options.json != "-":
+            print(f"{name:<13} {line}", flush=True)
+            if options.json:
+                _write_json(options.json, report)
+
+    for name in options.names or BENCHMARKS:
+        if name == SCALING:
+            scaling(lambda rows: known(SCALING, rows, _scaling_line(rows[-1])), options.limit, options.warm)
+        else:
+            result = BENCHMARKS[name]()
             times = f"{result['ours_ms']:.3g} ms against {result['other_ms']:.3g} ms"
-            print(f"{name:<13} {result['ratio']:7.1f} ×   {times} ({result['other']}): {result['what']}", flush=True)
-    if options.json:
-        _write_json(options.json, {"lagr": __version__, "machine": machine(choose_device("auto")), "results": results})
+            known(name, result, f"{result['ratio']:7.1f} ×   {times} ({result['other']}): {result['what']}")
+    if options.json == "-":
+        _write_json("-", report)
+
+
+def _scaling_line(row: dict[str, Any]) -> str:
+    found = row.get("problem") or f"{row['step_ms']:.3g} ms, {row['peak_mib']} MiB (estimated {row['estimate_mib']})"
+    return f"{row['axis']:<12} {row['value']:>4}   {found}"
 
 
 def _presets(options: argparse.Namespace) -> None:

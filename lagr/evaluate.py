@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lagr.datasets import Example
 from lagr.errors import FormError
-from lagr.forms import Formalism
-from lagr.graph import Edge, Graph
+from lagr.forms import FORMALISMS, Formalism
+from lagr.graph import Graph, neighbourhoods
+
+if TYPE_CHECKING:
+    from lagr.parser import Parser
 
 # The paper's kinds (appendix, error analysis), and what is left.
 KINDS = {
@@ -90,6 +93,15 @@ class Evaluation:
                 for kind, meaning in KINDS.items()
             },
         }
+
+
+def evaluate_parser(
+    parser: Parser, examples: Sequence[Example], split: str = "", progress: Callable[[int], None] = lambda done: None
+) -> Evaluation:
+    """Parses the sentences and compares with what they mean. progress: told how many are parsed."""
+    found = parser.decode([example.tokens for example in examples], progress)
+    graphs = [one.graph.at_tokens(parser.model.graph_layers) for one in found]
+    return evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), split)
 
 
 def evaluate(
@@ -184,10 +196,14 @@ def _twins(gold: Graph, predicted: Graph) -> dict[int, int]:
     """Pairs of nodes of equal label; among several, those with most neighbours in common, then those of equal slot."""
     from scipy.optimize import linear_sum_assignment
 
-    views = [[_view(graph, node) for node in range(len(graph.nodes))] for graph in (gold, predicted)]
+    labelled = [_by_label(graph) for graph in (gold, predicted)]
+    views = [[set(view) for view in neighbourhoods(graph)] for graph in (gold, predicted)]
     twin: dict[int, int] = {}
-    for label in sorted(set(gold.nodes) & set(predicted.nodes)):
-        here, there = ([i for i, other in enumerate(g.nodes) if other == label] for g in (gold, predicted))
+    for label in labelled[0].keys() & labelled[1].keys():
+        here, there = (nodes[label] for nodes in labelled)
+        if len(here) == len(there) == 1:
+            twin[here[0]] = there[0]
+            continue
         likeness = np.zeros((len(here), len(there)))
         for row, i in enumerate(here):
             for column, j in enumerate(there):
@@ -199,10 +215,8 @@ def _twins(gold: Graph, predicted: Graph) -> dict[int, int]:
     return twin
 
 
-def _view(graph: Graph, node: int) -> set[tuple[str, str, str]]:
-    def seen(edge: Edge) -> tuple[str, str, str] | None:
-        if edge.source == node:
-            return "out", edge.label, graph.nodes[edge.target]
-        return ("in", edge.label, graph.nodes[edge.source]) if edge.target == node else None
-
-    return {view for edge in graph.edges if (view := seen(edge)) is not None}
+def _by_label(graph: Graph) -> dict[str, list[int]]:
+    nodes: dict[str, list[int]] = defaultdict(list)
+    for node, label in enumerate(graph.nodes):
+        nodes[label].append(node)
+    return nodes

@@ -107,6 +107,8 @@ class Graph:
 
 def isomorphic(one: Graph, other: Graph) -> bool:
     """Whether some renumbering of the nodes turns one graph into the other, labels included."""
+    if one.nodes == other.nodes and one.edges == other.edges:
+        return True
     if Counter(one.nodes) != Counter(other.nodes) or _labelled_edges(one) != _labelled_edges(other):
         return False
     if len(set(one.nodes)) == len(one.nodes):
@@ -115,11 +117,8 @@ def isomorphic(one: Graph, other: Graph) -> bool:
 
     def as_rustworkx(graph: Graph) -> Any:
         # A node with its neighbourhood is easier to tell apart from others than its label alone.
-        views: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
-        for source, label, target in graph.edges:
-            views[source].append(("out", label, graph.nodes[target]))
-            views[target].append(("in", label, graph.nodes[source]))
         built = rx.PyDiGraph(multigraph=False)
+        views = neighbourhoods(graph)
         built.add_nodes_from([(label, *sorted(view)) for label, view in zip(graph.nodes, views, strict=True)])
         built.add_edges_from([(e.source, e.target, e.label) for e in graph.edges])
         return built
@@ -128,6 +127,15 @@ def isomorphic(one: Graph, other: Graph) -> bool:
     if Counter(first.nodes()) != Counter(second.nodes()):
         return False
     return bool(rx.is_isomorphic(first, second, _same, _same, id_order=False))
+
+
+def neighbourhoods(graph: Graph) -> list[list[tuple[str, str, str]]]:
+    """What every node sees: of each of its edges the direction, the label, and the label of the other end."""
+    views: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
+    for source, label, target in graph.edges:
+        views[source].append(("out", label, graph.nodes[target]))
+        views[target].append(("in", label, graph.nodes[source]))
+    return views
 
 
 def _same(one: object, other: object) -> bool:

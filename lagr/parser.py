@@ -15,7 +15,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from lagr import runs
+from lagr import memory, runs
 from lagr.align import infer_alignment
 from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.config import Config
@@ -28,6 +28,7 @@ from lagr.model import GraphDistribution, LAGr
 from lagr.vocab import Vocabulary
 
 PAIRS_AT_ONCE = 4_000_000  # pairs times edge labels in one batch, which bounds the memory
+SHORTER = "split the longest sentence, or free some memory"
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,10 @@ class Parser:
                 raise DataError(f"{which} is empty; give at least one word")
             if len(tokens) > LONGEST:
                 raise DataError(f"{which} has {len(tokens):,} tokens; at most {LONGEST:,} can be parsed at once")
+        memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
         results: list[Decoded | None] = [None] * len(sentences)
         done = 0
-        with torch.inference_mode():
+        with torch.inference_mode(), memory.explained("parsing", SHORTER):
             for rows in self._batches(sentences):
                 dist = self.run_model(*pad_tokens([sentences[row] for row in rows], self.vocab, self.device))
                 for row, found in zip(rows, decode(dist, self.vocab), strict=True):
@@ -133,7 +135,7 @@ class Parser:
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
         aligned, settings = [], self.config.align
-        with torch.inference_mode():
+        with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
                 batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
                 dist = self.model(batch.tokens[None], batch.lengths[None])

@@ -21,15 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import __version__, runs
+from lagr import __version__, memory, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack
 from lagr.config import Config, override
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError
-from lagr.evaluate import Evaluation, evaluate
-from lagr.forms import FORMALISMS
+from lagr.evaluate import Evaluation, evaluate_parser
 from lagr.model import LAGr
 from lagr.parser import Parser, build
 from lagr.progress import Progress
@@ -62,14 +61,15 @@ def train(
             raise RunError(f"{out} is finished: there is nothing to resume")
     else:
         runs.check_free(out)
-    trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be trained
-    if not resume:
-        runs.create(out)
-        for folder, its_config in zip(folders, configs, strict=True):
-            folder.mkdir(exist_ok=True)
-            runs.write_config(folder, its_config, source.formalism, data)
-            runs.write_text(folder / runs.VOCAB, vocab.to_json())
-    reports = trainer.run()
+    with memory.explained("training", memory.training_advice(len(configs))):
+        trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
+        if not resume:
+            runs.create(out)
+            for folder, its_config in zip(folders, configs, strict=True):
+                folder.mkdir(exist_ok=True)
+                runs.write_config(folder, its_config, source.formalism, data)
+                runs.write_text(folder / runs.VOCAB, vocab.to_json())
+        reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
         raise RunError(
             f"{failed} of {len(reports)} seeds stayed below {config.train.restart_below} % on the training data in all "
@@ -117,6 +117,9 @@ class Trainer:
         longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
         self.schedule = Schedule(data.buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
+        bf16 = uses_bf16(train.precision, self.device)
+        seeds, model = len(self.runs), self._new_model(0)
+        memory.check_training(self.config, model, data.buckets, len(examples), seeds, self.device, bf16)
         self.engine = Engine(
             self._new_model,
             [run.seed for run in self.runs],
@@ -125,7 +128,7 @@ class Trainer:
             self._first_alignments(examples, data.batch.alignment),
             train.clip,
             self.device,
-            bf16=uses_bf16(train.precision, self.device),
+            bf16=bf16,
         )
         if resume:
             if state.is_file():
@@ -231,9 +234,7 @@ class Trainer:
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
         parser = Parser(model, self.vocab, self.source.formalism, self.config, self.device)
-        found = parser.decode([example.tokens for example in examples])
-        graphs = [one.graph.at_tokens(self.config.model.graph_layers) for one in found]
-        return evaluate(examples, graphs, FORMALISMS.get(self.source.formalism or ""), split)
+        return evaluate_parser(parser, examples, split)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)

@@ -10,6 +10,7 @@ import pytest
 
 from lagr import config
 from lagr.cli import main
+from lagr.datasets import Source
 from lagr.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -260,3 +261,32 @@ def test_the_seq2seq_reference_writes_what_a_plain_transformer_writes() -> None:
             hidden = model.body.decoder(model.outputs(written), memory, tgt_mask=mask)
             written = torch.cat([written, model.choose(hidden[:, -1:]).argmax(-1)], dim=1)
     assert found.tolist() == written[:, 1:].tolist() and len(set(found.flatten().tolist())) > 5
+
+
+def test_the_loop_over_all_pairs_finds_the_graphs_that_decoding_finds() -> None:
+    import torch
+
+    from lagr.bench_references import graphs_pair_by_pair
+    from lagr.decode import decode
+    from lagr.model import GraphDistribution
+    from lagr.vocab import Vocabulary
+
+    torch.manual_seed(0)
+    slots = torch.arange(6) < torch.tensor([6, 3, 1])[:, None]
+    dist = GraphDistribution.from_logits(torch.randn(3, 6, 4), torch.randn(3, 6, 6, 3), slots)
+    vocab = Vocabulary((), ("a", "b", "c"), ("e", "f"))
+    found = graphs_pair_by_pair(dist, vocab)
+    assert sum(len(graph.edges) for graph in found) > 5
+    assert [vars(graph) for graph in found] == [vars(one.graph) for one in decode(dist, vocab)]
+
+
+def test_the_benchmark_of_evaluation_has_the_forward_pass_in_it(
+    small_run: Path, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lagr import bench, load
+
+    monkeypatch.setattr(bench, "open_source", lambda name: mini)
+    monkeypatch.setattr(bench, "_trained_parser", lambda settings, source: load(small_run))
+    result = bench.evaluate()
+    assert result["what"] == f"{len(mini.read('gen'))} sentences of mini evaluated"
+    assert 0 <= result["forward_seconds"] <= result["seconds"] + 0.05 and result["ratio"] > 0
