@@ -113,9 +113,10 @@ class TransformerLayer(nn.Module):
         W, B, N, D = x.shape
         split = self.attend(x).view(W, B, N, 3, self.heads, D // self.heads).permute(3, 0, 1, 4, 2, 5)
         query, key, value = split  # (W, B, heads, N, D / heads)
-        scores = query @ key.transpose(-1, -2) / math.sqrt(D // self.heads)
-        scores = scores.float().masked_fill(~present[:, :, None, None, :], -torch.inf)
-        weights = dropout(scores.softmax(-1), self.dropout, keys, 0)
+        # Keys stand before queries in memory, so a CPU sums over the keys of many queries at a time.
+        scores = key @ query.transpose(-1, -2) / math.sqrt(D // self.heads)
+        scores = scores.float().masked_fill(~present[:, :, None, :, None], -torch.inf)
+        weights = dropout(scores.softmax(-2).transpose(-1, -2), self.dropout, keys, 0)
         mixed: Tensor = weights.to(value.dtype) @ value
         return mixed.transpose(2, 3).reshape(W, B, N, D)
 

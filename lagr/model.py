@@ -124,8 +124,9 @@ class LAGr(nn.Module):
         node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)
         queries = self.edge_queries(for_edges).view(S * B, M, E, self.edge_width)
         keys = self.edge_keys(for_edges).view(S * B, M, E, self.edge_width)
-        edge_logits = torch.einsum("bjew,bkew->bjke", queries, keys)
-        return log_softmax(node_logits), log_softmax(edge_logits)
+        # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
+        edge_logits = torch.einsum("bjew,bkew->bejk", queries, keys)
+        return log_softmax(node_logits), log_softmax(edge_logits, dim=1).permute(0, 2, 3, 1)
 
     def compile_parts(self) -> None:
         """Compiles what a step runs. Equal layers share their code, so a layer is compiled once, not once a layer."""
@@ -134,6 +135,6 @@ class LAGr(nn.Module):
         self.score = torch.compile(self.score, dynamic=False)  # type: ignore[method-assign]
 
 
-def log_softmax(logits: Tensor) -> Tensor:
+def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
     """In float32, whatever the logits are."""
-    return logits.float().log_softmax(-1)
+    return logits.float().log_softmax(dim)
