@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
@@ -24,37 +25,30 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
 
     All the work on slots and pairs is done on the device; the host sees the nodes and edges that are there.
     """
-    best = dist.argmax()
-    occupied = best.nodes != NULL
-    joined = (best.edges != NULL) & occupied[:, :, None] & occupied[:, None, :]
+    node_best, edge_best = dist.node_log_probs.amax(-1), dist.edge_log_probs.amax(-1)
+    # Null is the first label and wins ties, so something is there where the best is better than null. Only there does
+    # it matter which label is best, and that is rare among pairs.
+    occupied = (node_best > dist.node_log_probs[..., NULL]) & dist.slots
+    joined = (edge_best > dist.edge_log_probs[..., NULL]) & occupied[:, :, None] & occupied[:, None, :]
     at_node, at_edge = occupied.nonzero(as_tuple=True), joined.nonzero(as_tuple=True)
-    node_rows = zip(
-        *(t.tolist() for t in (*at_node, best.nodes[at_node], dist.node_log_probs.amax(-1)[at_node].exp())), strict=True
-    )
-    edge_rows = zip(
-        *(t.tolist() for t in (*at_edge, best.edges[at_edge], dist.edge_log_probs.amax(-1)[at_edge].exp())), strict=True
-    )
-    wholes = dist.log_prob(best).exp().tolist()
+    number = occupied.cumsum(1) - 1  # of the node in a slot, among those of its sentence
+    sentence, source, target = at_edge
+    wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
 
-    nodes: list[list[tuple[int, int, float]]] = [[] for _ in wholes]
-    edges: list[list[tuple[Edge, float]]] = [[] for _ in wholes]
-    number: dict[tuple[int, int], int] = {}  # (sentence, slot) → node
-    for sentence, slot, label, probability in node_rows:
-        number[sentence, slot] = len(nodes[sentence])
-        nodes[sentence].append((slot, label, probability))
-    for sentence, source, target, label, probability in edge_rows:
-        edge = Edge(number[sentence, source], vocab.edge_label(label), number[sentence, target])
-        edges[sentence].append((edge, probability))
+    # What all sentences have, in one row each, of which every sentence takes its share.
+    slots = iter(at_node[1].tolist())
+    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist())
+    node_probabilities = iter(node_best[at_node].exp().tolist())
+    edge_labels = map(vocab.edge_label, dist.edge_log_probs[at_edge].argmax(-1).tolist())
+    edges = map(Edge, number[sentence, source].tolist(), edge_labels, number[sentence, target].tolist())
+    edge_probabilities = iter(edge_best[at_edge].exp().tolist())
+    shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
     return [
         Decoded(
-            Graph(
-                tuple(vocab.node_label(label) for _, label, _ in its_nodes),
-                tuple(edge for edge, _ in its_edges),
-                tuple(slot for slot, _, _ in its_nodes),
-            ),
-            tuple(probability for *_, probability in its_nodes),
-            tuple(probability for _, probability in its_edges),
+            Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n))),
+            tuple(islice(node_probabilities, n)),
+            tuple(islice(edge_probabilities, e)),
             whole,
         )
-        for its_nodes, its_edges, whole in zip(nodes, edges, wholes, strict=True)
+        for n, e, whole in shares
     ]

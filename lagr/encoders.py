@@ -150,9 +150,10 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
             mixed: Tensor = kernels.attention(projected, lengths, keys, heads, drop)
             return mixed
     query, key, value = projected.view(W, B, N, 3, heads, D // heads).permute(3, 0, 1, 4, 2, 5)
-    scores = query @ key.transpose(-1, -2) / math.sqrt(D // heads)  # (W, B, heads, N, N)
-    scores = scores.float().masked_fill(~are_present(lengths, N)[:, :, None, None], -torch.inf)
-    weights = dropout(scores.softmax(-1), drop, keys, site=0)
+    # Keys stand before queries in memory, so a CPU sums over the keys of many queries at a time.
+    scores = key @ query.transpose(-1, -2) / math.sqrt(D // heads)  # (W, B, heads, N, N)
+    scores = scores.float().masked_fill(~are_present(lengths, N)[:, :, None, :, None], -torch.inf)
+    weights = dropout(scores.softmax(-2).transpose(-1, -2), drop, keys, site=0)
     by_head: Tensor = weights.to(value.dtype) @ value
     return by_head.transpose(2, 3).reshape(W, B, N, D)
 

@@ -151,7 +151,8 @@ def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
         if queries.shape[1] <= kernels.MOST_ROWS:
             found: Tensor = kernels.edge_log_probs(queries, keys)
             return found
-    return log_softmax(torch.einsum("bjew,bkew->bjke", queries, keys))
+    # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
+    return log_softmax(torch.einsum("bjew,bkew->bejk", queries, keys), dim=1).permute(0, 2, 3, 1)
 
 
 def aligned(size: int) -> int:
@@ -159,6 +160,6 @@ def aligned(size: int) -> int:
     return -(-max(1, size) // 8) * 8
 
 
-def log_softmax(logits: Tensor) -> Tensor:
+def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
     """In float32, whatever the logits are."""
-    return logits.float().log_softmax(-1)
+    return logits.float().log_softmax(dim)

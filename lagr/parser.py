@@ -27,7 +27,8 @@ from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
 from lagr.vocab import Vocabulary
 
-PAIRS_AT_ONCE = 4_000_000  # pairs times edge labels in one batch, which bounds the memory
+# Pairs times edge labels in one batch. It bounds the memory, and on a CPU it keeps in the cache what a batch works on.
+PAIRS_AT_ONCE, PAIRS_AT_ONCE_CPU = 4_000_000, 600_000
 SHORTER = "split the longest sentence, or free some memory"
 
 
@@ -147,10 +148,11 @@ class Parser:
         ]
 
     def _batches(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+        most = PAIRS_AT_ONCE_CPU if self.device == "cpu" else PAIRS_AT_ONCE
         rows: list[int] = []
         for row in sorted(range(len(sentences)), key=lambda row: len(sentences[row])):
             slots = len(sentences[row]) * self.model.graph_layers
-            if rows and (len(rows) + 1) * slots * slots * self.model.edge_labels > PAIRS_AT_ONCE:
+            if rows and (len(rows) + 1) * slots * slots * self.model.edge_labels > most:
                 yield rows
                 rows = []
             rows.append(row)

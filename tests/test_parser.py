@@ -34,6 +34,17 @@ def test_a_list_is_parsed_as_its_sentences_are(parser: Parser) -> None:
     assert [parse.tokens[0] for parse in parser.parse(SENTENCES * 50)] == [s.split()[0] for s in SENTENCES] * 50
 
 
+def test_batches_change_nothing(parser: Parser, mini: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = [example.tokens for example in mini.read("gen")]
+    together = parser.decode(sentences)
+    monkeypatch.setattr("lagr.parser.PAIRS_AT_ONCE_CPU", 1)
+    alone = parser.decode(sentences)
+    for one, other in zip(together, alone, strict=True):
+        assert one.graph.to_dict() == other.graph.to_dict()
+        for probabilities in ("node_probabilities", "edge_probabilities", "probability"):
+            assert getattr(one, probabilities) == pytest.approx(getattr(other, probabilities), rel=1e-3, abs=1e-6)
+
+
 def test_probabilities_are_those_of_the_distribution(parser: Parser) -> None:
     parse = parser.parse(SENTENCES[0])
     with torch.inference_mode():
@@ -62,6 +73,31 @@ def test_a_distribution_is_decoded_into_its_likeliest_graph() -> None:
     assert found.graph.nodes == ("p", "q") and found.graph.slots == (1, 3)
     assert [tuple(e) for e in found.graph.edges] == [(0, "x", 1)]
     assert found.edge_probabilities[0] == pytest.approx(1 / (1 + math.exp(-9)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_decoding_is_the_argmax_without_null(seed: int) -> None:
+    """With sentences of several lengths, ties between labels, and graphs with no edges or no nodes at all."""
+    generator = torch.Generator().manual_seed(seed)
+    vocab = Vocabulary(("w",), ("p", "q"), ("x", "y", "z"))
+    lengths = [1, 6, 4, 2, 6]
+    nodes, edges = (torch.randn(5, *size, generator=generator).round() for size in ((6, 3), (6, 6, 4)))
+    nodes[4, :, 0] = 9.0
+    dist = GraphDistribution.from_logits(nodes, edges, torch.arange(6) < torch.tensor(lengths)[:, None])
+    best, found = dist.argmax(), decode(dist, vocab)
+    assert found[4].graph.nodes == ()
+    assert [d.probability for d in found] == pytest.approx(dist.log_prob(best).exp().tolist())
+    for b, decoded in enumerate(found):
+        slots = best.nodes[b].nonzero().flatten().tolist()
+        pairs = [(j, k) for j, s in enumerate(slots) for k, t in enumerate(slots) if best.edges[b, s, t]]
+        assert decoded.graph.to_dict() == {
+            "nodes": [vocab.node_label(int(best.nodes[b, slot])) for slot in slots],
+            "edges": [[j, vocab.edge_label(int(best.edges[b, slots[j], slots[k]])), k] for j, k in pairs],
+            "slots": slots,
+        }
+        assert decoded.node_probabilities == pytest.approx(dist.node_log_probs[b, slots].amax(-1).exp().tolist())
+        edge_probabilities = [float(dist.edge_log_probs[b, slots[j], slots[k]].amax().exp()) for j, k in pairs]
+        assert decoded.edge_probabilities == pytest.approx(edge_probabilities)
 
 
 def test_unknown_words_are_parsed_too(parser: Parser) -> None:
