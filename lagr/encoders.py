@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lagr import kernels
 from lagr.chance import dropout
 
 
@@ -114,9 +115,9 @@ def normalised_sum(
 ) -> Tensor:
     """norm(x + dropout(y + bias))   (W, B, N, D)"""
     if x.is_cuda:
-        from lagr import kernels
+        from lagr.kernels import sublayer
 
-        return kernels.normalised_sum(x, y, bias, norm.scale, norm.shift, keys, drop, site)
+        return sublayer.normalised_sum(x, y, bias, norm.scale, norm.shift, keys, drop, site)
     result: Tensor = norm(x + dropout(add_bias(y, bias), drop, keys, site))
     return result
 
@@ -124,9 +125,9 @@ def normalised_sum(
 def rectified(y: Tensor, bias: Tensor | None, keys: Tensor | None, drop: float, site: int) -> Tensor:
     """dropout(relu(y + bias))   (W, B, N, D)"""
     if y.is_cuda:
-        from lagr import kernels
+        from lagr.kernels import sublayer
 
-        return kernels.rectified(y, bias, keys, drop, site)
+        return sublayer.rectified(y, bias, keys, drop, site)
     return dropout(F.relu(add_bias(y, bias)), drop, keys, site)
 
 
@@ -143,12 +144,11 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
     projected: queries, keys and values side by side.
     """
     W, B, N, D = *projected.shape[:-1], projected.shape[-1] // 3
-    if projected.is_cuda:
-        from lagr import kernels
+    if kernels.fit(projected, N):
+        from lagr.kernels.attention import attention as on_chip
 
-        if N <= kernels.MOST_ROWS:
-            mixed: Tensor = kernels.attention(projected, lengths, keys, heads, drop)
-            return mixed
+        mixed: Tensor = on_chip(projected, lengths, keys, heads, drop)
+        return mixed
     query, key, value = projected.view(W, B, N, 3, heads, D // heads).permute(3, 0, 1, 4, 2, 5)
     # Keys stand before queries in memory, so a CPU sums over the keys of many queries at a time.
     scores = key @ query.transpose(-1, -2) / math.sqrt(D // heads)  # (W, B, heads, N, N)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lagr import kernels
 from lagr.chance import scramble
 from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present
 
@@ -134,10 +135,9 @@ class LAGr(nn.Module):
 
     def compile_parts(self, tokens: int) -> None:
         """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
-        from lagr import kernels
-
-        if isinstance(self.encode, LSTM) or tokens > kernels.MOST_ROWS:
-            for layer in self.encode.layers:
+        layers = self.encode.layers
+        if isinstance(self.encode, LSTM) or not kernels.fit(next(layers.parameters()), tokens):
+            for layer in layers:
                 layer.compile(dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
@@ -145,12 +145,11 @@ class LAGr(nn.Module):
 
 def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
     """log softmax over the labels of Q^α K^αᵀ.   (B, M, E, width) twice → (B, M, M, E)"""
-    if queries.is_cuda:
-        from lagr import kernels
+    if kernels.fit(queries, queries.shape[1]):
+        from lagr.kernels.edges import edge_log_probs as on_chip
 
-        if queries.shape[1] <= kernels.MOST_ROWS:
-            found: Tensor = kernels.edge_log_probs(queries, keys)
-            return found
+        found: Tensor = on_chip(queries, keys)
+        return found
     # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
     return log_softmax(torch.einsum("bjew,bkew->bejk", queries, keys), dim=1).permute(0, 2, 3, 1)
 

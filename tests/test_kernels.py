@@ -23,7 +23,7 @@ EDGES = [(2, 1, 1, 1), (3, 7, 5, 51), (1, 16, 2, 64), (2, 30, 11, 23), (1, 64, 3
 
 
 def check_attention(W: int, B: int, N: int, heads: int, width: int, dropout: float) -> None:
-    from lagr import kernels
+    from lagr.kernels.attention import attention
 
     torch.manual_seed(N)
     projected = torch.randn(W, B, N, 3 * heads * width, requires_grad=True)
@@ -31,12 +31,12 @@ def check_attention(W: int, B: int, N: int, heads: int, width: int, dropout: flo
     keys = torch.randint(-(2**31), 2**31 - 1, (W,), dtype=torch.int32)
     for its_keys in (None, keys):
         wanted = encoders.attention(projected, lengths, its_keys, heads, dropout)
-        found = kernels.attention(projected, lengths, its_keys, heads, dropout)
+        found = attention(projected, lengths, its_keys, heads, dropout)
         check_gradients(found, wanted, [projected], torch.randn_like(wanted))
 
 
 def check_sublayer(W: int, B: int, N: int, D: int, dropout: float) -> None:
-    from lagr import kernels
+    from lagr.kernels import sublayer
 
     torch.manual_seed(N)
     x, y, upstream = (torch.randn(W, B, N, D) for _ in range(3))
@@ -51,9 +51,9 @@ def check_sublayer(W: int, B: int, N: int, D: int, dropout: float) -> None:
     for its_keys in (None, keys):
         for its_bias in (None, bias):
             wanted = encoders.normalised_sum(x, y, its_bias, norm, its_keys, dropout, site=3)
-            found = kernels.normalised_sum(x, y, its_bias, norm.scale, norm.shift, its_keys, dropout, site=3)
+            found = sublayer.normalised_sum(x, y, its_bias, norm.scale, norm.shift, its_keys, dropout, site=3)
             check_gradients(found, wanted, [i for i in with_norm if its_bias is not None or i is not bias], upstream)
-        wanted, found = (f(y, bias, its_keys, dropout, 2) for f in (encoders.rectified, kernels.rectified))
+        wanted, found = (f(y, bias, its_keys, dropout, 2) for f in (encoders.rectified, sublayer.rectified))
         check_gradients(found, wanted, [y, bias], upstream)
 
 
@@ -64,11 +64,11 @@ def check_gradients(found: Tensor, wanted: Tensor, inputs: list[Tensor], upstrea
 
 
 def check_edges(B: int, M: int, E: int, width: int) -> None:
-    from lagr import kernels
+    from lagr.kernels.edges import edge_log_probs
 
     torch.manual_seed(M)
     queries, keys = (torch.randn(B, M, E, width, requires_grad=True) for _ in range(2))
-    wanted, found = model.edge_log_probs(queries, keys), kernels.edge_log_probs(queries, keys)
+    wanted, found = model.edge_log_probs(queries, keys), edge_log_probs(queries, keys)
     check_gradients(found, wanted, [queries, keys], torch.randn_like(wanted))
 
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lagr.kernels.chance import dropout_scale, dropout_sizes
-from lagr.kernels.sizes import LEAST
+from lagr.kernels import LEAST
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lagr.kernels.sizes import LEAST
+from lagr.kernels import LEAST
 
 ENOUGH_PROGRAMS = 512  # to keep a GPU busy
 
