@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lagr.kernels.chance import dropout_scale, dropout_sizes
 from lagr.kernels import LEAST
+from lagr.kernels.chance import dropout_scale, dropout_sizes
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
