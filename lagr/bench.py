@@ -5,9 +5,13 @@ Every benchmark returns {"what", "ours_ms", "other", "other_ms", "ratio"}; ratio
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -91,16 +95,58 @@ def matching() -> Result:
 # Training steps
 
 
+PAPERS = {"strong": "cogs-strong-transformer-sep", "weak": "cfq-weak-transformer-sh-k5"}  # the presets that are timed
+
+
 def train_strong() -> Result:
     return _train("strong")
 
 
 def train_weak() -> Result:
-    return _train("weak")
+    """Also with one candidate, and with alignments that are given instead of inferred."""
+    settings, source = _task("weak")
+    one = _step_ms(configs.override(settings, [("align", "candidates", 1)]), source)
+    held: Any = [("align", "start", "association"), ("align", "hold", settings.train.steps)]
+    given = _step_ms(configs.override(settings, held), source)
+    return {**_train("weak"), "one_candidate_ms": round(one, 4), "given_alignments_ms": round(given, 4)}
+
+
+def seeds() -> Result:
+    settings, source = _task("strong")
+    one, ten = _step_ms(settings, source), _step_ms(settings, source, 10)
+    what = f"a step of 10 seeds at once, {_shape(settings)}"
+    return _result(what, ten, "10 seeds one after the other", 10 * one, device=machine(choose_device("auto")))
+
+
+def _train(supervision: str) -> Result:
+    settings, source = _task(supervision)
+    device = choose_device("auto")
+    reference = Published(settings, training_examples(settings, source), device)
+    steps = 10
+
+    def some_steps() -> None:
+        for _ in range(steps):
+            reference.step()
+
+    ours, other = _step_ms(settings, source), milliseconds(some_steps, 3) / steps
+    what = f"a {supervision} step, {_shape(settings)}"
+    return _result(what, ours, "the published way", other, device=machine(device))
+
+
+@cache
+def _task(supervision: str) -> tuple[configs.Config, Source]:
+    """What is trained: on a GPU the paper's own, if its data are at hand; else the shape of its CFQ model, on mini."""
+    device = choose_device("auto")
+    if device == "cuda":
+        settings = configs.load(PAPERS[supervision])
+        with suppress(DataError):
+            return settings, open_source(settings.data.name, partition=settings.data.partition)
+    settings = _settings(supervision, device)
+    return settings, open_source("mini", size=settings.data.size)
 
 
 def _settings(supervision: str, device: str) -> configs.Config:
-    """The shape of the paper's CFQ model, on mini; smaller on a CPU, where it would take minutes."""
+    """The shape of the paper's CFQ model, for mini; smaller on a CPU, where it would take minutes."""
     width, batch, size = (256, 256, 4000) if device == "cuda" else (64, 64, 1000)
     changes: list[tuple[str, str, Any]] = [
         ("data", "size", size), ("model", "width", width), ("model", "encoder_layers", 4), ("model", "heads", 8),
@@ -110,24 +156,28 @@ def _settings(supervision: str, device: str) -> configs.Config:
     return configs.override(configs.load("quickstart"), changes)
 
 
-def _trainer(settings: configs.Config, seeds: int, folder: Path, source: Source | None = None) -> Trainer:
-    source = source or open_source("mini", size=settings.data.size)
+def _shape(settings: configs.Config) -> str:
+    model, weak = settings.model, settings.align.supervision == "weak"
+    sizes = f"batch {settings.train.batch}, width {model.width}, {model.encoders} encoders, L = {model.graph_layers}"
+    return f"{sizes}{f', K = {settings.align.candidates}' if weak else ''}, on {settings.data.name}"
+
+
+def _trainer(settings: configs.Config, seeds: int, folder: Path, source: Source) -> Trainer:
     examples = training_examples(settings, source)
     its_configs = [configs.override(settings, [("train", "seed", seed)]) for seed in range(seeds)]
     splits = {"train": examples}
     return Trainer(its_configs, source, splits, Vocabulary.of(examples), [folder] * seeds, folder / "state")
 
 
-def _step_ms(settings: configs.Config, seeds: int = 1, steps: int = 30) -> float:
+@cache  # the same step is the alternative of another
+def _step_ms(settings: configs.Config, source: Source, seeds: int = 1) -> float:
     with TemporaryDirectory() as folder:
-        return step_milliseconds(_trainer(settings, seeds, Path(folder)), steps)
+        trainer = _trainer(settings, seeds, Path(folder), source)
+        return step_milliseconds(trainer, steps=300 if trainer.device == "cuda" else max(5, 30 // seeds))
 
 
 def step_milliseconds(trainer: Trainer, steps: int) -> float:
-    for number in range(len(trainer.schedule.buckets)):  # every shape once, so that none is compiled while timing
-        trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
-        trainer._take_step()
-    trainer.step = 0
+    take_every_shape(trainer)
 
     def some_steps() -> None:
         for _ in range(steps):
@@ -136,26 +186,52 @@ def step_milliseconds(trainer: Trainer, steps: int) -> float:
     return milliseconds(some_steps, 3) / steps
 
 
-def _train(supervision: str) -> Result:
-    device = choose_device("auto")
-    settings = _settings(supervision, device)
-    ours = _step_ms(settings)
-    reference = Published(settings, device)
-    steps = 10
-
-    def some_steps() -> None:
-        for _ in range(steps):
-            reference.step()
-
-    other = milliseconds(some_steps, 3) / steps
-    shape = f"a {supervision} step, batch {settings.train.batch}, width {settings.model.width}, L = 2, K = 5, on mini"
-    return _result(shape, ours, "the published way", other, device=machine(device))
+def take_every_shape(trainer: Trainer) -> None:
+    """A step of each bucket, so that none is compiled later."""
+    for number in range(len(trainer.schedule.buckets)):
+        trainer.step = int(np.flatnonzero(trainer.schedule.order == number)[0])
+        trainer._take_step()
+    trainer.step = 0
 
 
-def seeds() -> Result:
-    settings = _settings("strong", choose_device("auto"))
-    one, ten = _step_ms(settings, 1), _step_ms(settings, 10, steps=10)
-    return _result("a step of 10 seeds at once", ten, "10 seeds one after the other", 10 * one)
+def profile() -> Result:
+    """Where the time of a step goes, weak supervision: by kind of kernel on a GPU, of operation on a CPU."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as watch
+
+    settings, source = _task("weak")
+    device, steps = choose_device("auto"), 20
+    with TemporaryDirectory() as folder:
+        trainer = _trainer(settings, 1, Path(folder), source)
+        take_every_shape(trainer)
+        with watch(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as watched:
+            for _ in range(steps):
+                trainer._take_step()
+            _synchronize()
+    by_part: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for event in watched.key_averages():
+        spent = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
+        part = by_part[next(part for part, names in PARTS.items() if re.search(names, event.key))]
+        part[0], part[1] = part[0] + spent / 1000 / steps, part[1] + event.count / steps
+    total = round(sum(ms for ms, _ in by_part.values()), 4)
+    parts = [
+        {"part": part, "ms": round(ms, 4), "launches": round(launches, 1)}
+        for part, (ms, launches) in sorted(by_part.items(), key=lambda item: -item[1][0])
+    ]
+    what = f"a weak step, {_shape(settings)}"
+    return {"what": what, "ours_ms": total, "parts": parts, "device": machine(device)}
+
+
+PARTS = {  # by names of kernels and operations; the first that fits
+    "matrix products": r"gemm|nvjet|cutlass|splitK|cublas|aten::(bmm|mm|addmm|baddbmm|matmul|einsum)",
+    "attention": r"_attention_|softmax$",
+    "between products": r"_sublayer_|layer_norm|relu|threshold",
+    "edge scores": r"_edges_|log_softmax",
+    "assignment": r"_augmenting_paths|lap",
+    "optimizer": r"sqrt.*copy_|triton_for_fused|pow_sum|_to_copy_cat|addcdiv|sqrt",
+    "copies to the device": r"Memcpy HtoD",
+    "the rest": r"",
+}
 
 
 # Parsing
@@ -300,6 +376,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "train-strong": train_strong,
     "train-weak": train_weak,
     "seeds": seeds,
+    "profile": profile,
     "parse": parse,
     "evaluate": evaluate,
     "one-sentence": one_sentence,

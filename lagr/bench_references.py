@@ -11,32 +11,33 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lagr.config import Config
-from lagr.datasets import Example, open_source
+from lagr.datasets import Example
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
-from lagr.supervision import training_examples
 from lagr.vocab import Vocabulary
 
 
 class Published:
     """A step as it was published: eager, batches padded by a loader, half precision by autocast, SciPy in a loop."""
 
-    def __init__(self, settings: Config, device: str) -> None:
+    def __init__(self, settings: Config, examples: list[Example], device: str) -> None:
         from torch.utils.data import DataLoader
 
         self.settings, self.device = settings, device
-        source = open_source("mini", size=settings.data.size)
-        examples = training_examples(settings, source)
         self.vocab = Vocabulary.of(examples)
         loader: Any = DataLoader(examples, settings.train.batch, True, collate_fn=self.collate, drop_last=True)  # type: ignore[arg-type]
         self.batches = self._forever(loader)
         D, L = settings.model.width, settings.model.graph_layers
         words, V, E = self.vocab.sizes
         layer = nn.TransformerEncoderLayer(D, settings.model.heads, D, settings.model.dropout, batch_first=True)
+        encoders = 2 if settings.model.encoders == "separate" else 1
         self.parts = nn.ModuleDict(
             {
                 "words": nn.Embedding(words, D),
-                "encoder": nn.TransformerEncoder(layer, settings.model.encoder_layers, enable_nested_tensor=False),
+                "encoders": nn.ModuleList(
+                    nn.TransformerEncoder(layer, settings.model.encoder_layers, enable_nested_tensor=False)
+                    for _ in range(encoders)
+                ),
                 "nodes": nn.Linear(D, L * V),
                 "edge_queries": nn.Linear(D, L * E * (D // E)),
                 "edge_keys": nn.Linear(D, L * E * (D // E)),
@@ -74,10 +75,11 @@ class Published:
         real = (~padding).repeat_interleave(L, dim=1)
         pairs = real[:, :, None] & real[:, None]
         with torch.autocast(self.device, torch.float16, enabled=self.device == "cuda"):
-            hidden = self.parts["encoder"](self.parts["words"](tokens), src_key_padding_mask=padding)
-            node_scores = self.parts["nodes"](hidden).view(B, N * L, -1).float().log_softmax(-1)
+            words = self.parts["words"](tokens)
+            hidden = [encode(words, src_key_padding_mask=padding) for encode in self.parts["encoders"].children()]
+            node_scores = self.parts["nodes"](hidden[0]).view(B, N * L, -1).float().log_softmax(-1)
             queries, keys = (
-                self.parts[n](hidden).view(B, N * L, E, -1).transpose(1, 2) for n in ("edge_queries", "edge_keys")
+                self.parts[n](hidden[-1]).view(B, N * L, E, -1).transpose(1, 2) for n in ("edge_queries", "edge_keys")
             )
             edge_scores = (queries @ keys.transpose(-1, -2)).permute(0, 2, 3, 1).float().log_softmax(-1)
 

@@ -325,10 +325,19 @@ def _bench(options: argparse.Namespace) -> None:
             scaling(lambda rows: known(SCALING, rows, _scaling_line(rows[-1])), options.limit, options.warm)
         else:
             result = BENCHMARKS[name]()
-            times = f"{result['ours_ms']:.3g} ms against {result['other_ms']:.3g} ms"
-            known(name, result, f"{result['ratio']:7.1f} ×   {times} ({result['other']}): {result['what']}")
+            known(name, result, _parts_line(result) if "parts" in result else _ratio_line(result))
     if options.json == "-":
         _write_json("-", report)
+
+
+def _ratio_line(result: dict[str, Any]) -> str:
+    times = f"{result['ours_ms']:.3g} ms against {result['other_ms']:.3g} ms"
+    return f"{result['ratio']:7.1f} ×   {times} ({result['other']}): {result['what']}"
+
+
+def _parts_line(result: dict[str, Any]) -> str:
+    parts = (f"{part['part']} {part['ms']:.3g} ms in {part['launches']:.0f}" for part in result["parts"])
+    return f"{result['ours_ms']:.3g} ms, {result['what']}: {'; '.join(parts)}"
 
 
 def _scaling_line(row: dict[str, Any]) -> str:

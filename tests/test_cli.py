@@ -10,8 +10,9 @@ import pytest
 
 from lagr import config
 from lagr.cli import main
-from lagr.datasets import Source
+from lagr.datasets import Source, open_source
 from lagr.errors import ConfigError
+from lagr.supervision import training_examples
 
 ROOT = Path(__file__).parent.parent
 
@@ -232,10 +233,23 @@ def test_the_published_way_of_a_step_learns_too(supervision: str) -> None:
         bench._settings(supervision, "cpu"),
         [("data", "size", 60), ("train", "batch", 20), ("model", "encoder_layers", 1)],
     )
-    reference = bench.Published(settings, "cpu")
+    examples = training_examples(settings, open_source("mini", size=settings.data.size))
+    reference = bench.Published(settings, examples, "cpu")
     before = [p.detach().clone() for p in reference.parts.parameters()]
     reference.step()
     assert all((one != other.detach()).any() for one, other in zip(before, reference.parts.parameters(), strict=True))
+
+
+def test_the_profile_of_a_step_has_all_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lagr import bench
+
+    small = config.override(bench._settings("weak", "cpu"), [("train", "batch", 8), ("model", "encoder_layers", 1)])
+    monkeypatch.setattr(bench, "_task", lambda supervision: (small, open_source("mini", size=30)))
+    result = bench.profile()
+    times = {part["part"]: part["ms"] for part in result["parts"]}
+    assert sum(times.values()) == pytest.approx(result["ours_ms"], rel=0.01)
+    assert times["matrix products"] > 0
+    assert set(times) <= set(bench.PARTS)
 
 
 def test_the_seq2seq_reference_writes_what_a_plain_transformer_writes() -> None:

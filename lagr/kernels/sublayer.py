@@ -53,7 +53,7 @@ def _normal(x, change, exists, D: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _forward(  # type: ignore[no-untyped-def]
+def _sublayer_there(  # type: ignore[no-untyped-def]
     x, y, bias, scale, shift, keys, out, bias_stride, scale_stride, shift_stride, rows, rows_each,
     NORM: tl.constexpr, BIAS: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr,
     DROPS: tl.constexpr, SITE: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
@@ -76,7 +76,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _backward(  # type: ignore[no-untyped-def]
+def _sublayer_back(  # type: ignore[no-untyped-def]
     x, y, bias, scale, keys, gradient, of_x, of_y, sums, bias_stride, scale_stride, rows, rows_each,
     NORM: tl.constexpr, BIAS: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr,
     DROPS: tl.constexpr, SITE: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
@@ -146,7 +146,7 @@ def _sublayer(
     grid, sizes = _sizes(y, keys, dropout, site)
     inputs = (_whole(x, y), y, *(y if p is None else p for p in (bias, scale, shift)), _whole(keys, y))
     strides = (_stride(p) for p in (bias, scale, shift))
-    _forward[grid](*inputs, out, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
+    _sublayer_there[grid](*inputs, out, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
     return out
 
 
@@ -162,7 +162,7 @@ def _sublayer_backward(
     sums = y.new_empty(*grid, 3, y.shape[-1], dtype=torch.float32)
     inputs = (_whole(x, y), y, *(y if p is None else p for p in (bias, scale)), _whole(keys, y), _whole(gradient, y))
     strides = (_stride(p) for p in (bias, scale))
-    _backward[grid](*inputs, of_x, of_y, sums, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
+    _sublayer_back[grid](*inputs, of_x, of_y, sums, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
     return y.new_empty(0) if x is None else of_x, of_y, sums.sum(1)
 
 
