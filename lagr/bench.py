@@ -225,10 +225,10 @@ def profile() -> Result:
 PARTS = {  # by names of kernels and operations; the first that fits
     "matrix products": r"gemm|nvjet|cutlass|splitK|cublas|aten::(bmm|mm|addmm|baddbmm|matmul|einsum)",
     "attention": r"_attention_|softmax$",
-    "between products": r"_sublayer_|layer_norm|relu|threshold",
+    "between products": r"_sublayer_|reduce_kernel|Functor_add|layer_norm|relu|threshold",
     "edge scores": r"_edges_|log_softmax",
     "assignment": r"_augmenting_paths|lap",
-    "optimizer": r"sqrt.*copy_|triton_for_fused|pow_sum|_to_copy_cat|addcdiv|sqrt",
+    "optimizer": r"copy.*sqrt|triton_for_fused|pow_sum|sqrt",
     "copies to the device": r"Memcpy HtoD",
     "the rest": r"",
 }
