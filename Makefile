@@ -21,18 +21,23 @@ quickstart: .venv/ready
 test: lint
 	$(BIN)/python -m pytest
 
-lint: .venv/ready
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-plots: .venv/ready
+plots: .venv/dev
 	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fast]'
+	touch $@
+
+# What only tests need is larger than all the rest.
+.venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
