@@ -193,21 +193,37 @@ class LSTMLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         W, B, N, _ = x.shape
         gates = self.inputs(x).view(W, B, N, 2, 4 * self.size).permute(2, 0, 3, 1, 4)  # (N, W, 2, B, 4·size)
-        real = are_present(lengths, N).permute(2, 0, 1)[:, :, None, :, None]  # (N, W, 1, B, 1)
         # The second direction reads the sentence turned round.
         gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
-        real = torch.cat([real, real.flip(0)], dim=2)
-        hidden = cell = gates.new_zeros(W, 2, B, self.size)
+        assert self.recurrent.bias is not None
+        gates = gates + self.recurrent.bias.to(gates.dtype).view(W, 2, 1, -1)  # for all steps at once
+        hidden, cell = (gates.new_zeros(W, 2, B, self.size, dtype=dtype) for dtype in (gates.dtype, torch.float32))
         states = []
         for step in range(N):
-            recurrent = self.recurrent(hidden.reshape(2 * W, B, self.size)).view(W, 2, B, 4 * self.size)
-            i, f, g, o = (gates[step] + recurrent).chunk(4, dim=-1)
-            new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-            new_hidden = torch.sigmoid(o) * torch.tanh(new_cell)
-            cell, hidden = torch.where(real[step], new_cell, cell), torch.where(real[step], new_hidden, hidden)
+            recurrent = self.recurrent.product(hidden.view(2 * W, B, self.size)).view(W, 2, B, -1)
+            cell, hidden = lstm_step(gates[step], recurrent, cell, hidden, lengths, step, N)
             states.append(hidden)
         read = torch.stack(states, dim=3)  # (W, 2, B, N, size)
         return torch.cat([read[:, 0], read[:, 1].flip(2)], dim=-1)
+
+
+def lstm_step(
+    inputs: Tensor, recurrent: Tensor, cell: Tensor, hidden: Tensor, lengths: Tensor, step: int, tokens: int
+) -> tuple[Tensor, Tensor]:
+    """Cell and state after one more token, of those that are there; the others keep what they had.
+
+    inputs and recurrent (W, 2, B, 4·size), cell and hidden (W, 2, B, size), lengths (W, B).
+    """
+    if inputs.is_cuda:
+        from lagr.kernels.lstm import lstm_step as on_chip
+
+        after: tuple[Tensor, Tensor] = on_chip(inputs, recurrent, cell, hidden, lengths, step, tokens)
+        return after
+    real = torch.stack([step < lengths, tokens - 1 - step < lengths], dim=1)[..., None]  # (W, 2, B, 1)
+    i, f, g, o = (inputs + recurrent).chunk(4, dim=-1)
+    new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    new_hidden = (torch.sigmoid(o) * torch.tanh(new_cell)).to(hidden.dtype)
+    return torch.where(real, new_cell, cell), torch.where(real, new_hidden, hidden)
 
 
 class LSTM(nn.Module):
@@ -219,5 +235,8 @@ class LSTM(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         """keys (layers, W)"""
         for number, layer in enumerate(self.layers):
-            x = dropout(layer(x, lengths), self.dropout, None if keys is None else keys[number], site=0)
+            x = self.drop(layer(x, lengths), None if keys is None else keys[number])
         return x
+
+    def drop(self, x: Tensor, keys: Tensor | None) -> Tensor:
+        return dropout(x, self.dropout, keys, site=0)

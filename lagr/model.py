@@ -135,9 +135,10 @@ class LAGr(nn.Module):
 
     def compile_parts(self, tokens: int) -> None:
         """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
-        layers = self.encode.layers
-        if isinstance(self.encode, LSTM) or not kernels.fit(next(layers.parameters()), tokens):
-            for layer in layers:
+        if isinstance(self.encode, LSTM):
+            self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
+        elif not kernels.fit(next(self.encode.parameters()), tokens):
+            for layer in self.encode.layers:
                 layer.compile(dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))

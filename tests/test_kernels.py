@@ -19,6 +19,7 @@ ATTENTION = [
     (1, 2, 64, 1, 64, 0.2),
 ]
 SUBLAYER = [(1, 2, 3, 8, 0.0), (2, 3, 7, 24, 0.4)]  # W, B, N, D, dropout
+LSTM = [(1, 2, 1, 4), (2, 3, 5, 24)]  # W, B, N, size
 EDGES = [(2, 1, 1, 1), (3, 7, 5, 51), (1, 16, 2, 64), (2, 30, 11, 23), (1, 64, 3, 16)]  # B, M, E, width
 
 
@@ -57,6 +58,24 @@ def check_sublayer(W: int, B: int, N: int, D: int, dropout: float) -> None:
         check_gradients(found, wanted, [y, bias], upstream)
 
 
+def check_lstm(W: int, B: int, N: int, size: int) -> None:
+    from lagr.kernels.lstm import lstm_step
+
+    torch.manual_seed(N)
+    inputs, recurrent = (torch.randn(W, 2, B, 4 * size, requires_grad=True) for _ in range(2))
+    cell, hidden = (torch.randn(W, 2, B, size, requires_grad=True) for _ in range(2))
+    lengths = torch.randint(1, N + 1, (B, W)).T
+    for step in range(N):
+        given = (inputs, recurrent, cell, hidden, lengths, step, N)
+        both = zip(lstm_step(*given), encoders.lstm_step(*given), strict=True)
+        # Cell and state side by side, so that both have a part in the gradients.
+        found, wanted = (torch.cat(one, dim=-1) for one in zip(*both, strict=True))
+        check_gradients(found, wanted, [inputs, recurrent, cell, hidden], torch.randn_like(wanted))
+    # After the last token nobody asks for the cell.
+    (_, found), (_, wanted) = lstm_step(*given), encoders.lstm_step(*given)
+    check_gradients(found, wanted, [inputs, recurrent, cell, hidden], torch.randn_like(wanted))
+
+
 def check_gradients(found: Tensor, wanted: Tensor, inputs: list[Tensor], upstream: Tensor) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     of_found, of_wanted = (torch.autograd.grad(out, inputs, upstream) for out in (found, wanted))
@@ -73,7 +92,7 @@ def check_edges(B: int, M: int, E: int, width: int) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("kind", ["attention", "sublayer", "edges"])
+@pytest.mark.parametrize("kind", ["attention", "sublayer", "lstm", "edges"])
 def test_a_kernel_computes_what_the_plain_function_does(kind: str) -> None:
     """In a process of its own: the interpreter has to be chosen before the kernel is defined."""
     code = f"import test_kernels as t; [t.check_{kind}(*sizes) for sizes in t.{kind.upper()}]"
