@@ -1,7 +1,7 @@
 """How much memory training or parsing will need, said before it begins, and one line where it runs out all the same.
 
 The estimate counts what is held at the fullest moment of a step, from the sizes alone. `lagr bench scaling` puts it
-beside what was measured; it is more often too low than too high, so what it refuses does not fit.
+beside what was measured; it is more often too low than too high.
 """
 
 from __future__ import annotations
