@@ -40,6 +40,8 @@ class Model:
     feedforward: int = option(0, "width of the feed-forward part (transformer); 0: the same as width")
     dropout: float = option(0.1, "dropout in the encoder")
     graph_layers: int = option(1, "L, slots for every token")
+    positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"))
+    valency: int = option(0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't")
     edge_width: int = option(0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …")
 
 

@@ -86,9 +86,11 @@ def sine_positions(length: int, width: int, device: torch.device) -> Tensor:
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward part, each added to its input and normalised after (post-norm)."""
 
-    def __init__(self, copies: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(
+        self, copies: int, width: int, heads: int, feedforward: int, dropout: float, rotary: bool = False
+    ) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.rotary = heads, dropout, rotary
         self.attend, self.attended = (
             Affine(copies, width, 3 * width, bias=False),
             Affine(copies, width, width, bias=False),
@@ -102,12 +104,31 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
-        mixed = attention(self.attend(x), lengths, keys, self.heads, drop)
+        projected = self.attend(x)
+        if self.rotary:
+            by_head = projected.view(*x.shape[:-1], 3, self.heads, -1)
+            token = torch.arange(x.shape[2], device=x.device)[:, None, None]
+            turned = [rotated(by_head[..., :2, :, :], token), by_head[..., 2:, :, :]]
+            projected = torch.cat(turned, dim=-3).flatten(-3)
+        mixed = attention(projected, lengths, keys, self.heads, drop)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
         return normalised_sum(
             x, self.narrow.product(hidden), self.narrow.bias, self.feedforward_norm, keys, drop, site=3
         )
+
+
+def rotated(x: Tensor, position: Tensor) -> Tensor:
+    """Turns pairs of numbers by angles in proportion to the position, so that products depend on distances alone.
+
+    position: broadcasts over all axes of x but the last.
+    """
+    half = x.shape[-1] // 2
+    rate = torch.exp(torch.arange(half, device=x.device) * (-math.log(10000.0) / half))
+    angle = position[..., None] * rate
+    sine, cosine = torch.sin(angle).to(x.dtype), torch.cos(angle).to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
 
 
 def normalised_sum(
@@ -164,9 +185,13 @@ def are_present(lengths: Tensor, tokens: int) -> Tensor:
 
 
 class Transformer(nn.Module):
-    def __init__(self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(
+        self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float, rotary: bool = False
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TransformerLayer(copies, width, heads, feedforward, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(layers)
+        )
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         """keys (layers, W)"""

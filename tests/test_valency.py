@@ -1,0 +1,74 @@
+"""Edges and valencies chosen together, against all possible graphs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lagr import valency
+
+
+def by_brute_force(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> float:
+    n, _, E = gain.shape
+    return max(
+        valency.total(np.reshape(labels, (n, n)), gain, leaving, entering)
+        for labels in itertools.product(range(E + 1), repeat=n * n)
+    )
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def random_problem(n: int, E: int, C: int, sharpness: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    gain = sharpness * rng.normal(size=(n, n, E)) - 1
+    leaving, entering = (log_softmax(sharpness * rng.normal(size=(n, E, C + 1))) for _ in range(2))
+    return gain, leaving, entering
+
+
+@given(
+    st.sampled_from([(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (3, 1, 2), (2, 3, 2)]),
+    st.floats(0.1, 6),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_best_edges_are_the_best_of_all_graphs(sizes: tuple[int, int, int], sharpness: float, seed: int) -> None:
+    gain, leaving, entering = random_problem(*sizes, sharpness, seed)
+    found = valency.total(valency.best_edges(gain, leaving, entering), gain, leaving, entering)
+    assert found == pytest.approx(by_brute_force(gain, leaving, entering), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_program_and_the_assignments_agree(seed: int) -> None:
+    """On larger problems: what the quick way returns is what the slow one finds."""
+    gain, leaving, entering = random_problem(6, 3, 1, 3.0, seed)
+    by_program = valency._program(gain, leaving, entering)
+    labels = np.where(by_program.any(2), by_program.argmax(2) + 1, 0)
+    quick = valency.total(valency.best_edges(gain, leaving, entering), gain, leaving, entering)
+    assert quick == pytest.approx(valency.total(labels, gain, leaving, entering), abs=1e-5)
+
+
+def test_impossible_numbers_are_never_chosen() -> None:
+    gain = np.full((3, 3, 1), 5.0)
+    only_one = np.log(np.array([1e-300, 1.0]))
+    leaving = np.tile(only_one, (3, 1, 1))
+    entering = np.tile(np.log(np.array([1.0, 1e-300])), (3, 1, 1))
+    entering[2] = only_one
+    labels = valency.best_edges(gain, leaving, entering)
+    assert (labels.sum(1) <= 1).all()
+    assert (labels.sum(0) <= 1).all()
+
+
+def test_a_verb_without_an_agent_gets_the_likeliest_one() -> None:
+    """No edge alone is likely enough, but the verb is sure to have one."""
+    gain = np.full((3, 3, 1), -6.0)
+    gain[0, 1, 0], gain[0, 2, 0] = -1.0, -2.0
+    leaving = np.tile(np.log([0.98, 0.02]), (3, 1, 1))
+    leaving[0] = np.log([0.01, 0.99])
+    entering = np.tile(np.log([0.5, 0.5]), (3, 1, 1))
+    assert np.argwhere(valency.best_edges(gain, leaving, entering)).tolist() == [[0, 1]]
