@@ -13,9 +13,11 @@ else all labels together are an integer program.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
-from scipy.sparse import csr_array
 
 NEVER = -1e4  # stands for log 0: far below any other sum, and small enough for a solver's tolerances
 TOLERANCE = 1e-6
@@ -86,46 +88,41 @@ def _is_exact(chosen: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> 
 
 
 def _program(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> np.ndarray:
-    """All labels together, as an integer program over edges and numbers.   (n, n, E)"""
+    """All labels together, as an integer program over edges, numbers that leave and numbers that enter.   (n, n, E)"""
     n, _, E = gain.shape
     C = leaving.shape[2] - 1
     # An edge that loses even with the best that its two ends could make of it is in no best graph.
     most = [np.diff(x, axis=2).max(2) for x in (leaving, entering)]
     source, target, label = np.nonzero(gain + most[0][:, None] + most[1][None] > 0)
-    edges, numbers = len(source), n * E * (C + 1)
-    worth = np.concatenate([gain[source, target, label], leaving.reshape(-1), entering.reshape(-1)])
-    count = np.tile(np.arange(C + 1), n * E)
-    owner = np.repeat(np.arange(n * E), C + 1)
-    rows, columns, entries, at_least, at_most = [], [], [], [], []
-    for side, end in enumerate((source, target)):
-        base = len(at_least)
-        shift = edges + side * numbers
-        # The edges at an end are as many as its number says …
-        rows += [base + end * E + label, base + owner]
-        columns += [np.arange(edges), shift + np.arange(numbers)]
-        entries += [np.ones(edges), -count.astype(float)]
-        # … and it has one number.
-        rows.append(base + n * E + owner)
-        columns.append(shift + np.arange(numbers))
-        entries.append(np.ones(numbers))
-        at_least += [0.0] * (n * E) + [1.0] * (n * E)
-        at_most += [0.0] * (n * E) + [1.0] * (n * E)
-    pairs, which = np.unique(source * n + target, return_inverse=True)
-    rows.append(len(at_least) + which)
-    columns.append(np.arange(edges))
-    entries.append(np.ones(edges))
-    at_least += [0.0] * len(pairs)
-    at_most += [1.0] * len(pairs)
-    shape = (len(at_least), len(worth))
-    matrix = csr_array((np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))), shape=shape)
-    # With whole edges the numbers come out whole too, except where the worth of numbers is not concave.
-    found = milp(
-        -worth,
-        integrality=np.ones(len(worth)),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix, at_least, at_most),
-    )
     chosen = np.zeros((n, n, E), np.int64)
-    taken = found.x[:edges] > 0.5
+    if not len(source):
+        return chosen
+    out, into = (_incidence(end * E + label, n * E) for end in (source, target))
+    pair = _incidence(np.unique(source * n + target, return_inverse=True)[1])
+    each = sparse.eye_array(n * E)
+    count, one = (sparse.kron(each, row[None]) for row in (np.arange(C + 1), np.ones(C + 1)))
+    rules = [
+        LinearConstraint(sparse.block_array(blocks, format="csr"), low, high)
+        for blocks, low, high in (
+            ([[out, -count, None], [into, None, -count]], 0, 0),  # the edges at an end are as many as its number says
+            ([[_nothing(one, out), one, None], [None, None, one]], 1, 1),  # an end has one number
+            ([[pair, _nothing(pair, one), _nothing(pair, one)]], 0, 1),  # a pair has at most one edge
+        )
+    ]
+    worth = np.concatenate([gain[source, target, label], leaving.reshape(-1), entering.reshape(-1)])
+    whole = np.ones(len(worth), np.int64)
+    found = milp(-worth, integrality=whole, bounds=Bounds(0, 1), constraints=rules)
+    assert found.x is not None  # no edges, and the number 0 everywhere, keep all rules
+    taken = found.x[: len(source)] > 0.5
     chosen[source[taken], target[taken], label[taken]] = 1
     return chosen
+
+
+def _incidence(rows: np.ndarray, height: int | None = None) -> Any:
+    """A matrix with a 1 in each column, at the given row."""
+    height = int(rows.max()) + 1 if height is None else height
+    return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(height, len(rows)))
+
+
+def _nothing(rows_of: Any, columns_of: Any) -> Any:
+    return sparse.csr_array((rows_of.shape[0], columns_of.shape[1]))

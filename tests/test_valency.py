@@ -6,10 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagr import valency
+from lagr.decode import decode
+from lagr.model import GraphDistribution, valencies
+from lagr.vocab import Vocabulary
 
 
 def by_brute_force(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> float:
@@ -72,3 +76,41 @@ def test_a_verb_without_an_agent_gets_the_likeliest_one() -> None:
     leaving[0] = np.log([0.01, 0.99])
     entering = np.tile(np.log([0.5, 0.5]), (3, 1, 1))
     assert np.argwhere(valency.best_edges(gain, leaving, entering)).tolist() == [[0, 1]]
+
+
+VOCAB = Vocabulary(("w",), ("a", "b"), ("r", "s"))
+
+
+def random_distribution(seed: int, agree: bool) -> GraphDistribution:
+    """Three sentences, of which all slots hold nodes; if they agree, the likeliest valencies are those of the edges."""
+    generator = torch.Generator().manual_seed(seed)
+    V, E = VOCAB.sizes[1:]
+    nodes, edges = (3 * torch.randn(3, *size, generator=generator) for size in ((4, V), (4, 4, E)))
+    nodes[..., 0] = -50
+    numbers = torch.randn(3, 4, 2, E - 1, 4, generator=generator)
+    if agree:
+        numbers.scatter_(-1, valencies(edges.argmax(-1), E - 1, 4)[..., None], 9.0)
+    slots = torch.arange(4) < torch.tensor([4, 3, 2])[:, None]
+    dist = GraphDistribution.from_logits(nodes, edges, torch.ones(3, 4, dtype=torch.bool))
+    return GraphDistribution(dist.node_log_probs, dist.edge_log_probs, slots, numbers.log_softmax(-1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_the_likeliest_labels_agree_decoding_keeps_them(seed: int) -> None:
+    whole = random_distribution(seed, agree=True)
+    plain = GraphDistribution(whole.node_log_probs, whole.edge_log_probs, whole.slots)
+    # Only the first sentence has all its slots, which is what the valencies were made for.
+    assert decode(whole, VOCAB)[0].graph == decode(plain, VOCAB)[0].graph
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_decoding_finds_edges_at_least_as_likely_as_the_labels_alone(seed: int) -> None:
+    dist = random_distribution(seed, agree=False)
+    found = decode(dist, VOCAB)
+    alone = dist.log_prob(dist.argmax()).exp()
+    for b, decoded in enumerate(found):
+        assert decoded.probability >= float(alone[b]) * (1 - 1e-5)
+        assert len(decoded.graph.nodes) == int(dist.slots[b].sum())
+        assert max((max(edge.source, edge.target) for edge in decoded.graph.edges), default=0) < len(
+            decoded.graph.nodes
+        )
