@@ -105,17 +105,18 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
         projected = self.attend(x)
-        if self.rotary:
-            by_head = projected.view(*x.shape[:-1], 3, self.heads, -1)
-            token = torch.arange(x.shape[2], device=x.device)[:, None, None]
-            turned = [rotated(by_head[..., :2, :, :], token), by_head[..., 2:, :, :]]
-            projected = torch.cat(turned, dim=-3).flatten(-3)
-        mixed = attention(projected, lengths, keys, self.heads, drop)
+        mixed = attention(self.turned(projected) if self.rotary else projected, lengths, keys, self.heads, drop)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
         return normalised_sum(
             x, self.narrow.product(hidden), self.narrow.bias, self.feedforward_norm, keys, drop, site=3
         )
+
+    def turned(self, projected: Tensor) -> Tensor:
+        """Queries and keys rotated by their positions, values as they are."""
+        by_head = projected.view(*projected.shape[:-1], 3, self.heads, -1)
+        token = torch.arange(projected.shape[2], device=projected.device)[:, None, None]
+        return torch.cat([rotated(by_head[..., :2, :, :], token), by_head[..., 2:, :, :]], dim=-3).flatten(-3)
 
 
 def rotated(x: Tensor, position: Tensor) -> Tensor:

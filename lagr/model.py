@@ -166,9 +166,12 @@ class LAGr(nn.Module):
         """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
         if isinstance(self.encode, LSTM):
             self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
-        elif not kernels.fit(next(self.encode.parameters()), tokens):
+        else:
             for layer in self.encode.layers:
-                layer.compile(dynamic=False)
+                if kernels.fit(next(self.encode.parameters()), tokens):
+                    layer.turned = torch.compile(layer.turned, dynamic=False)
+                else:
+                    layer.compile(dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
