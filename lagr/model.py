@@ -7,6 +7,7 @@ E edge labels · K candidates · D width · S models. Label 0 is `null`, for nod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -167,7 +168,8 @@ class LAGr(nn.Module):
         if isinstance(self.encode, LSTM):
             self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
         else:
-            for layer in self.encode.layers:
+            layers: Any = self.encode.layers
+            for layer in layers:
                 if kernels.fit(next(self.encode.parameters()), tokens):
                     layer.turned = torch.compile(layer.turned, dynamic=False)
                 else:
