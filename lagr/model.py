@@ -7,6 +7,7 @@ E edge labels · K candidates · D width · S models. Label 0 is `null`, for nod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -137,16 +138,18 @@ class LAGr(nn.Module):
         """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
         if isinstance(self.encode, LSTM):
             self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
-        elif not kernels.fit(next(self.encode.parameters()), tokens):
-            for layer in self.encode.layers:
-                layer.compile(dynamic=False)
+        else:
+            layers: Any = self.encode.layers
+            for layer in layers:
+                if not kernels.fit(layer.attend.weight, tokens, layer.attend.weight.shape[1] // layer.heads):
+                    layer.compile(dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
 
 def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
     """log softmax over the labels of Q^α K^αᵀ.   (B, M, E, width) twice → (B, M, M, E)"""
-    if kernels.fit(queries, queries.shape[1]):
+    if kernels.fit(queries, queries.shape[1], queries.shape[3]):
         from lagr.kernels.edges import edge_log_probs as on_chip
 
         found: Tensor = on_chip(queries, keys)
