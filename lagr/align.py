@@ -76,14 +76,13 @@ def valency_gain(log_probs: Tensor, target: Target) -> Tensor:
 def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
     """What a graph's edges gain under each candidate: Σ log p(ξ = e | x) − log p(ξ = null | x).   (B, K)"""
     B, K, _ = candidates.shape
-    M, E = dist.edge_log_probs.shape[2:]
 
     def slot_of(node: Tensor) -> Tensor:
         return candidates.gather(2, node[:, None].expand(B, K, -1))
 
-    pair = (slot_of(target.sources) * M + slot_of(target.targets)) * E  # (B, K, G)
-    flat = dist.edge_log_probs.flatten(1)[:, None].expand(B, K, -1)
-    gain = flat.gather(2, pair + target.labels[:, None]) - flat.gather(2, pair + NULL)
+    sentence = torch.arange(B, device=candidates.device)[:, None, None]
+    pair = sentence, slot_of(target.sources), slot_of(target.targets)  # (B, K, G) each
+    gain = dist.edge_log_probs[(*pair, target.labels[:, None])] - dist.edge_log_probs[(*pair, NULL)]
     return (gain * (target.labels != NULL)[:, None]).sum(2)
 
 

@@ -136,7 +136,7 @@ def normalised_sum(
     x: Tensor, y: Tensor, bias: Tensor | None, norm: Norm, keys: Tensor | None, drop: float, site: int
 ) -> Tensor:
     """norm(x + dropout(y + bias))   (W, B, N, D)"""
-    if x.is_cuda:
+    if kernels.usable(x):
         from lagr.kernels import sublayer
 
         return sublayer.normalised_sum(x, y, bias, norm.scale, norm.shift, keys, drop, site)
@@ -146,7 +146,7 @@ def normalised_sum(
 
 def rectified(y: Tensor, bias: Tensor | None, keys: Tensor | None, drop: float, site: int) -> Tensor:
     """dropout(relu(y + bias))   (W, B, N, D)"""
-    if y.is_cuda:
+    if kernels.usable(y):
         from lagr.kernels import sublayer
 
         return sublayer.rectified(y, bias, keys, drop, site)
@@ -166,7 +166,7 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
     projected: queries, keys and values side by side.
     """
     W, B, N, D = *projected.shape[:-1], projected.shape[-1] // 3
-    if kernels.fit(projected, N):
+    if kernels.fit(projected, N, D // heads):
         from lagr.kernels.attention import attention as on_chip
 
         mixed: Tensor = on_chip(projected, lengths, keys, heads, drop)
@@ -225,9 +225,9 @@ class LSTMLayer(nn.Module):
         gates = gates + self.recurrent.bias.to(gates.dtype).view(W, 2, 1, -1)  # for all steps at once
         hidden, cell = (gates.new_zeros(W, 2, B, self.size, dtype=dtype) for dtype in (gates.dtype, torch.float32))
         states = []
-        for step in range(N):
+        for step, inputs in enumerate(gates.unbind()):
             recurrent = self.recurrent.product(hidden.view(2 * W, B, self.size)).view(W, 2, B, -1)
-            cell, hidden = lstm_step(gates[step], recurrent, cell, hidden, lengths, step, N)
+            cell, hidden = lstm_step(inputs, recurrent, cell, hidden, lengths, step, N)
             states.append(hidden)
         read = torch.stack(states, dim=3)  # (W, 2, B, N, size)
         return torch.cat([read[:, 0], read[:, 1].flip(2)], dim=-1)
@@ -240,7 +240,7 @@ def lstm_step(
 
     inputs and recurrent (W, 2, B, 4·size), cell and hidden (W, 2, B, size), lengths (W, B).
     """
-    if inputs.is_cuda:
+    if kernels.usable(inputs):
         from lagr.kernels.lstm import lstm_step as on_chip
 
         after: tuple[Tensor, Tensor] = on_chip(inputs, recurrent, cell, hidden, lengths, step, tokens)

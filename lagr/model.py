@@ -170,17 +170,17 @@ class LAGr(nn.Module):
         else:
             layers: Any = self.encode.layers
             for layer in layers:
-                if kernels.fit(next(self.encode.parameters()), tokens):
-                    layer.turned = torch.compile(layer.turned, dynamic=False)
-                else:
+                if not kernels.fit(layer.attend.weight, tokens, layer.attend.weight.shape[1] // layer.heads):
                     layer.compile(dynamic=False)
+                elif layer.rotary:
+                    layer.turned = torch.compile(layer.turned, dynamic=False)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
 
 def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
     """log softmax over the labels of Q^α K^αᵀ.   (B, M, E, width) twice → (B, M, M, E)"""
-    if kernels.fit(queries, queries.shape[1]):
+    if kernels.fit(queries, queries.shape[1], queries.shape[3]):
         from lagr.kernels.edges import edge_log_probs as on_chip
 
         found: Tensor = on_chip(queries, keys)

@@ -98,7 +98,7 @@ def test_what_the_allocator_itself_says_is_understood_and_other_errors_stay_as_t
 def test_a_sentence_that_needs_more_than_there_is_is_refused(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parser = lagr.load(small_run)
     monkeypatch.setattr(memory, "WORTH_A_LOOK", 0)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: memory.parsing_bytes(parser.model, 100))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: memory.parsing_bytes(parser.model, 100) / memory.DOUBT)
     assert len(parser.parse_tokens([["a"] * 100])) == 1
     with pytest.raises(DataError, match=r"^a sentence of 101 tokens needs about .* are free; split it$"):
         parser.parse_tokens([["a"], ["a"] * 101])
