@@ -124,6 +124,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"train.restart_after is {train.restart_after}; it is a share of the steps, above 0 up to 1")
     if model.encoder == "transformer" and model.width % (2 * model.heads):
         raise ConfigError(f"model.width {model.width} must be a multiple of 2 · model.heads, {2 * model.heads}")
+    if model.positions == "rotary" and model.edge_width % 2:
+        raise ConfigError(f"model.edge_width {model.edge_width} must be even for rotary positions")
     if model.encoder == "lstm" and model.width % 2:
         raise ConfigError(f"model.width {model.width} must be even for a bidirectional LSTM")
 

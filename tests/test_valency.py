@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagr import valency
+from lagr import config, valency
+from lagr.datasets import Example, Source, open_source
 from lagr.decode import decode
+from lagr.errors import DataError
+from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution, valencies
+from lagr.supervision import training_examples
+from lagr.train import train
 from lagr.vocab import Vocabulary
 
 
@@ -76,6 +82,28 @@ def test_a_verb_without_an_agent_gets_the_likeliest_one() -> None:
     leaving[0] = np.log([0.01, 0.99])
     entering = np.tile(np.log([0.5, 0.5]), (3, 1, 1))
     assert np.argwhere(valency.best_edges(gain, leaving, entering)).tolist() == [[0, 1]]
+
+
+def test_a_node_with_more_edges_than_the_model_can_say_is_an_error() -> None:
+    graph = Graph(("a", "b", "b"), (Edge(0, "r", 1), Edge(0, "r", 2)))
+    source = Source("two", ("train",), lambda split: [Example(("x", "y", "z"), graph)])
+    settings = config.override(config.Config(), [("model", "valency", 1)])
+    with pytest.raises(DataError, match="has 2 edges r; set model"):
+        training_examples(settings, source)
+    assert len(training_examples(config.override(settings, [("model", "valency", 2)]), source)) == 1
+
+
+def test_training_with_rotary_positions_and_valencies_parses(tmp_path: Path) -> None:
+    """The whole way, on a few sentences that it learns by heart."""
+    changes: list[tuple[str, str, object]] = [
+        ("data", "size", 30), ("model", "positions", "rotary"), ("model", "valency", 2), ("model", "width", 64),
+        ("model", "encoder_layers", 2), ("model", "dropout", 0.0), ("train", "steps", 250), ("train", "batch", 15),
+        ("train", "learning_rate", 2e-3), ("train", "warmup", 20), ("train", "evaluate_every", 0),
+        ("align", "supervision", "strong"), ("align", "start", "model"), ("align", "hold", 0),
+    ]  # fmt: skip
+    settings = config.override(config.load("quickstart"), changes)
+    (report,) = train(settings, open_source("mini", size=30), tmp_path / "run")
+    assert report["evaluation"]["train"]["exact"] > 90
 
 
 VOCAB = Vocabulary(("w",), ("a", "b"), ("r", "s"))
