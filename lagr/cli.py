@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from lagr import __version__, config
 from lagr.errors import ConfigError, DataError, LagrError
+from lagr.rows import ROWS, TABLES, rows_of
 
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 
@@ -66,12 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
     seeds.add_argument("--seed", type=int, metavar="I", help="short for --train.seed I")
     _add_data(train)
-    for section, kind in config.SECTIONS.items():
-        group = train.add_argument_group(f"[{section}]")
-        for f in fields(kind):
-            group.add_argument(
-                f"--{section}.{f.name}", metavar="VALUE", help=_option_help(f), dest=f"{section}.{f.name}"
-            )
+    _add_settings(train)
 
     evaluate = verb("evaluate", _evaluate, "how good a trained parser is on a split")
     evaluate.add_argument("run_folder", metavar="RUN")
@@ -107,6 +103,19 @@ def build_parser() -> argparse.ArgumentParser:
     fetch.set_defaults(run=_data_fetch)
     fetch.add_argument("name", choices=("cogs", "cfq"))
     _add_data(fetch)
+
+    reproduce = verb("reproduce", _reproduce, "run rows of the paper's tables, and write them beside the paper's")
+    reproduce.add_argument("name", metavar="TABLE|ROW", help=f"{', '.join(TABLES)}, or one of their rows")
+    reproduce.add_argument("--seeds", type=int, metavar="N", help="seeds in all; default: 5, of the best row 10")
+    reproduce.add_argument("--dry-run", action="store_true", help="say what would run, and how long it took last time")
+    reproduce.add_argument("--from", metavar="RUN", dest="run_folder", help="take a row's runs from there; run nothing")
+    reproduce.add_argument(
+        "--commit", metavar="HASH", default="", help="--from: the code that these runs were made with"
+    )
+    reproduce.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
+    reproduce.add_argument("--out", metavar="DIR", default="runs/reproduce", help="for runs; default: runs/reproduce")
+    _add_data(reproduce)
+    _add_settings(reproduce)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
     bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
@@ -153,8 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace) -> None:
     settings = config.load(options.preset)
-    changes = [(*name.split("."), value) for name, value in vars(options).items() if "." in name and value is not None]
-    settings = config.override(settings, [(s, k, v) for s, k, v in changes])
+    settings = config.override(settings, _settings(options))
     if options.seed is not None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
@@ -301,6 +309,31 @@ def _data_fetch(options: argparse.Namespace) -> None:
     fetch.fetch(options.name, data_folder(options.data), lambda line: print(line, file=sys.stderr))
 
 
+def _reproduce(options: argparse.Namespace) -> None:
+    from lagr import reproduce, tables
+
+    folder = Path(options.results)
+    rows = tuple(row for row in rows_of(options.name) if row.has_preset or options.name == row.name)
+    for row in rows_of(options.name):
+        if row not in rows:
+            print(f"{row.name}: there is no preset {row.preset} yet", file=sys.stderr)
+    jobs = reproduce.plan(rows, _settings(options), options.seeds, folder, Path(options.out))
+    if options.dry_run:
+        for job in jobs:
+            print(reproduce.describe(job))
+        return
+    if options.run_folder:
+        if len(jobs) != 1:
+            raise ConfigError(f"--from takes the runs of one row, and {options.name} has {len(jobs)}; name the row")
+        reports = reproduce.read_reports(Path(options.run_folder))
+        reproduce.record(jobs[0], reports, options.commit, reproduce.data_of(jobs[0], options.data))
+    else:
+        reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
+    for name in reproduce.tables_of(rows):
+        tables.write(TABLES[name], folder)
+    print(tables.markdown(TABLES.get(options.name, ROWS[rows[0].name][1]), folder, rows))
+
+
 def _bench(options: argparse.Namespace) -> None:
     from lagr.bench import BENCHMARKS
     from lagr.scaling import scaling
@@ -377,6 +410,20 @@ def _write_json(path: str, value: Any) -> None:
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """An option --section.key for every setting."""
+    for section, kind in config.SECTIONS.items():
+        group = parser.add_argument_group(f"[{section}]")
+        for f in fields(kind):
+            name = f"{section}.{f.name}"
+            group.add_argument(f"--{name}", metavar="VALUE", help=_option_help(f), dest=name)
+
+
+def _settings(options: argparse.Namespace) -> tuple[tuple[str, str, Any], ...]:
+    given = [(name.split("."), value) for name, value in vars(options).items() if "." in name and value is not None]
+    return tuple((section, key, value) for (section, key), value in given)
 
 
 def _option_help(f: Any) -> str:
