@@ -7,6 +7,7 @@ In the document, what stands between `<!-- NAME -->` and `<!-- /NAME -->` is wri
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,7 @@ def markdown(table: Table, folder: Path, rows: tuple[Row, ...] = ()) -> str:
         result, paper = found.get(row.name), row.paper[split]
         cells = [f"{row.what} (`{row.name}`)", paper.text(table.digits)]
         if result is None:
-            missing = NOT_RUN if row.has_preset else f"{NOT_RUN}: no preset"
-            cells += [missing, "", "", *("" for _ in measures)]
+            cells += [NOT_RUN, "", "", *("" for _ in measures)]
         else:
             ours = results.figure(results.values(result, split))
             assert ours
@@ -98,8 +98,7 @@ def plot(table: Table, folder: Path) -> str:
     def paint(figure: Any) -> None:
         whole, near = figure.subplots(1, 2, sharey=True, width_ratios=(5, 3))
         for y, row in enumerate(reversed(table.rows)):
-            paper, result = row.paper[table.split], results.read(folder, row)
-            seeds = results.values(result, table.split) if result else []
+            paper, seeds = row.paper[table.split], _values(folder, row, table.split)
             for panel, centre in ((whole, 0.0), (near, paper.mean)):
                 spread = paper.deviation or 0
                 panel.barh(y, 2 * spread, 0.62, paper.mean - spread - centre, color=THEIRS[0], alpha=0.28, linewidth=0)
@@ -128,7 +127,18 @@ def plot(table: Table, folder: Path) -> str:
             whole.plot([], [], marker, color=colour[0], label=label, markersize=5, alpha=0.8)
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
 
-    return picture(paint, 9.6, 1.2 + 0.3 * len(table.rows), [OURS, THEIRS, GRID, FAINT])
+    drawn = picture(paint, 9.6, 1.2 + 0.3 * len(table.rows), [OURS, THEIRS, GRID, FAINT])
+    return stamped(drawn, [(row.what, row.paper[table.split], _values(folder, row, table.split)) for row in table.rows])
+
+
+def _values(folder: Path, row: Row, split: str) -> list[float]:
+    result = results.read(folder, row)
+    return results.values(result, split) if result else []
+
+
+def stamped(drawn: str, shown: Any) -> str:
+    """The picture with a checksum of what it shows: other versions of matplotlib draw the same otherwise."""
+    return f"{drawn}<!-- shows {hashlib.sha256(repr(shown).encode()).hexdigest()[:16]} -->\n"
 
 
 def write(table: Table, folder: Path) -> None:
