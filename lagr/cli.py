@@ -331,7 +331,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
     for name in reproduce.tables_of(rows):
         tables.write(TABLES[name], folder)
-    print(tables.markdown(TABLES.get(options.name, ROWS[rows[0].name][1]), folder, rows))
+    print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
 
 
 def _bench(options: argparse.Namespace) -> None:

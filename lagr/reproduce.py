@@ -214,12 +214,12 @@ def unseen_rows(source: Source) -> dict[str, int]:
 
 def data_of(job: Job, data: str | None) -> Source | None:
     """The data of a row, if it is at hand."""
-    source = _sources(data)(job.settings.data)
     try:
+        source = _sources(data)(job.settings.data)
         source.read("train")
+        return source
     except DataError:
         return None
-    return source
 
 
 def _sources(data: str | None) -> Callable[[config.Data], Source]:
