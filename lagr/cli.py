@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config
+from lagr import __version__, config, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 
@@ -370,12 +370,13 @@ def _scaling_line(row: dict[str, Any]) -> str:
 
 
 def _presets(options: argparse.Namespace) -> None:
-    names = config.presets()
-    width = max(map(len, names))
-    print(f"{'preset':<{width}}  {'paper':>12}  what it is")
-    for name in names:
+    lines = [("preset", "paper", "ours", "what it is")]
+    for name in config.presets():
         about = config.read_toml(config.PRESETS / f"{name}.toml").get("about", {})
-        print(f"{name:<{width}}  {about.get('paper', '–'):>12}  {about.get('what', '')}")
+        lines.append((name, about.get("paper", "–"), results.ours(name), about.get("what", "")))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for name, paper, ours, what in lines:
+        print(f"{name:<{widths[0]}}  {paper:>{widths[1]}}  {ours:>{widths[2]}}  {what}")
 
 
 def _source(settings: config.Config, data: str | None) -> Any:

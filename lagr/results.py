@@ -154,3 +154,18 @@ def shipped() -> Path | None:
     """The results of the repository that this package is in; None for a package installed without it."""
     root = Path(__file__).parent.parent
     return root / FOLDER if (root / "pyproject.toml").is_file() and (root / FOLDER).is_dir() else None
+
+
+def ours(name: str) -> str:
+    """What the results of the repository say of the row that is this preset: mean ± deviation, seeds, fewer steps."""
+    folder = shipped()
+    if folder is None or name not in ROWS:
+        return "–"
+    row, table = ROWS[name]
+    result = read(folder, row)
+    found = figure(values(result, table.split)) if result else None
+    if result is None or found is None:
+        return "–"
+    steps = result["config"]["train"]["steps"]
+    shorter = f", {steps:,} steps" if steps != result["paper_steps"] else ""
+    return f"{found.text()} (n = {len(result['runs'])}{shorter})"

@@ -45,11 +45,11 @@ def write_corpus(folder: Path, splits: dict[str, list[str]]) -> Path:
 
 @pytest.fixture(scope="module")
 def part_of_cogs(cogs_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every 40th row of COGS, so that a table takes seconds, and the rows of one unseen word."""
+    """Every 100th row of COGS, so that a table takes seconds, and the rows of one unseen word."""
     splits = {}
     for split in ("train", "dev", "test", "gen"):
         lines = (cogs_data / "cogs" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
-        splits[split] = lines[::40] + [line for line in lines if "monastery" in line]
+        splits[split] = lines[::100] + [line for line in lines if "monastery" in line]
     return write_corpus(tmp_path_factory.mktemp("part"), splits)
 
 
@@ -309,3 +309,18 @@ def test_blind_isomorphism_forgets_node_labels_and_merges_equal_ones() -> None:
     assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1),)))
     twice = Graph(("?x0", "actor", "M1", "actor"), ((0, "agent", 1), (3, "theme", 2)))
     assert blindly_isomorphic(gold, twice) and gold != twice
+
+
+def test_presets_show_the_papers_figure_and_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line() -> str:
+        return next(line for line in lagr("presets", capsys=capsys)[1].splitlines() if line.startswith(f"{BEST} "))
+
+    assert re.search(r"82\.5 ± 2\.9  +\d\d\.\d ± \d\.\d \(n = 10\)  COGS, strongly", line())
+    monkeypatch.setattr(results, "__file__", str(tmp_path / "lagr" / "results.py"))  # installed without the repository
+    assert re.search(r"82\.5 ± 2\.9  +–  COGS, strongly", line())
+    job = reproduce.plan(rows_of(BEST), (("train", "steps", 7000),), None, tmp_path / "results", tmp_path)[0]
+    reproduce.record(job, [fake_report(job.row, 0, 80.0, 7000)], "", None)
+    (tmp_path / "pyproject.toml").touch()
+    assert "80.0 (n = 1, 7,000 steps)" in line()
