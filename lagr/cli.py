@@ -117,6 +117,16 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data(reproduce)
     _add_settings(reproduce)
 
+    search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
+    search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
+    search.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all; default 20")
+    search.add_argument("--journal", metavar="FILE", help="shared by all processes; default: OUT/journal.log")
+    search.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of a trial, averaged; default 1")
+    search.add_argument("--alignment", action="store_true", help="search K and σ of weak supervision, not the rest")
+    search.add_argument("--out", metavar="DIR", help="for runs and best.toml; default: runs/search/PRESET")
+    _add_data(search)
+    _add_settings(search)
+
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
     bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
     bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
@@ -332,6 +342,26 @@ def _reproduce(options: argparse.Namespace) -> None:
     for name in reproduce.tables_of(rows):
         tables.write(TABLES[name], folder)
     print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
+
+
+def _search(options: argparse.Namespace) -> None:
+    from lagr.search import search
+
+    if min(options.trials, options.seeds) < 1:
+        raise ConfigError("--trials and --seeds must be at least 1")
+    out = Path(options.out or Path("runs") / "search" / Path(options.preset).stem)
+    best = search(
+        options.preset,
+        _settings(options),
+        Path(options.journal or out / "journal.log"),
+        out,
+        options.trials,
+        options.seeds,
+        options.data,
+        options.alignment,
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(config.to_toml(best))
 
 
 def _bench(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from lagr import config, results, runs
 from lagr.config import Config
 from lagr.datasets import Source, open_source
-from lagr.errors import ConfigError, DataError, RunError
+from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.progress import duration
 from lagr.results import Result
 from lagr.rows import ROWS, Row, Setting
@@ -144,7 +144,7 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> None:
                 if job.retrains:
                     changes.append(("align", "given", str(_alignments(job, batch.seeds.start))))
                 say(f"{job.row.name}: {_count(len(batch.seeds))} from {batch.seeds.start} on, in {batch.folder}")
-                _train(config.override(job.settings, changes), source, batch)
+                train_batch(config.override(job.settings, changes), source, batch)
                 record(job, read_reports(batch.folder), commit(), source)
         except DataError as error:
             missing.append(f"{job.row.name} ({error})")
@@ -152,16 +152,19 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> None:
         raise DataError(f"{len(missing)} of {len(jobs)} rows could not be run: {'; '.join(missing)}")
 
 
-def _train(settings: Config, source: Source, batch: Batch) -> None:
+def train_batch(settings: Config, source: Source, batch: Batch) -> None:
+    """Trains the seeds, or goes on with them. The outcome is in their reports."""
     if batch.finished:  # and its result was not written, or was removed
         return
     if not batch.began and not any(batch.folder.rglob(runs.STATE)):
         shutil.rmtree(batch.folder, ignore_errors=True)  # killed while the folder was laid out
     try:
         train(settings, source, batch.folder, resume=batch.began, seeds=len(batch.seeds))
-    except RunError as error:
+    except StoppedError:
+        raise StoppedError(f"{batch.folder} is stopped and saved; the same command goes on with it") from None
+    except RunError:
         if not batch.finished:  # seeds that never fitted their data are an outcome, not an error
-            raise RunError(f"{error} (`lagr reproduce` does so by itself)") from None
+            raise
 
 
 def _alignments(job: Job, seed: int) -> Path:
