@@ -117,6 +117,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data(reproduce)
     _add_settings(reproduce)
 
+    analyse = verb("analyse", _analyse, "accuracy by category, kinds of errors, convergence; pictures of predictions")
+    analyse.add_argument("name", metavar="TABLE|ROW|RUN", help="results of rows, or a run whose predictions are drawn")
+    analyse.add_argument("--split", default="dev", help="RUN: whose sentences are drawn; default: dev")
+    analyse.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
+    analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
+    _add_data(analyse)
+
     search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
     search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
     search.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all; default 20")
@@ -342,6 +349,25 @@ def _reproduce(options: argparse.Namespace) -> None:
     for name in reproduce.tables_of(rows):
         tables.write(TABLES[name], folder)
     print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
+
+
+def _analyse(options: argparse.Namespace) -> None:
+    from lagr import analyse
+
+    if options.name in TABLES or options.name in ROWS:
+        rows = analyse.found(Path(options.results), rows_of(options.name))
+        if not rows:
+            raise DataError(
+                f"nothing of {options.name} is in {options.results}; run `lagr reproduce {options.name}` first"
+            )
+        print(analyse.report(rows, Path(options.out)))
+        return
+    from lagr.parser import load
+
+    parser = load(options.name, _device())
+    pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
+    for file in analyse.write(pictures, Path(options.out)):
+        print(file)
 
 
 def _search(options: argparse.Namespace) -> None:

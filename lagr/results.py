@@ -5,7 +5,7 @@ results/cogs/ROW.json
     paper_steps             how many steps the paper trained
     unseen_rows             by split: rows with a word that training never has
     runs                    one for every seed: seed, commit, machine, seconds, starts, failed, evaluation by split
-    examples                of the first run: an error of every kind, on the split that the table is about
+    examples                the shortest sentence found with each kind of error, on the split that the table is about
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def add(result: Result, row: Row, reports: Sequence[dict[str, Any]], commit: str
         evaluation = {name: _short(found) for name, found in report["evaluation"].items()}
         seed = report["config"]["train"]["seed"]
         result["runs"].append({"seed": seed, "commit": commit, **run, "evaluation": evaluation})
-    if not result["examples"]:
-        errors = reports[0]["evaluation"].get(split, {}).get("errors", {})
-        shortest = {kind: sorted(found["examples"], key=lambda e: len(e["sentence"])) for kind, found in errors.items()}
-        result["examples"] = {kind: examples[0] for kind, examples in shortest.items() if examples}
+        for kind, errors in report["evaluation"].get(split, {}).get("errors", {}).items():
+            for example in errors["examples"]:
+                shortest = result["examples"].setdefault(kind, example)
+                if len(example["sentence"]) < len(shortest["sentence"]):
+                    result["examples"][kind] = example
 
 
 def _short(evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lagr import results
+from lagr import analyse, results
 from lagr.draw import PALETTE
 from lagr.errors import ConfigError, LagrError
+from lagr.evaluate import KINDS
 from lagr.plots import FAINT, GRID, INK, picture
-from lagr.rows import TABLES, Figure, Row, Table
+from lagr.rows import COGS, ROWS, TABLES, Figure, Row, Table
 
 NOT_RUN = "not run yet"
 OURS, THEIRS = PALETTE[0], PALETTE[1]
@@ -157,7 +158,38 @@ def _section(table: Table) -> Callable[[Path, Path], str]:
     return section
 
 
-SECTIONS: dict[str, Callable[[Path, Path], str]] = {name: _section(table) for name, table in TABLES.items()}
+def _categories(folder: Path, images: Path) -> str:
+    rows = analyse.found(folder, COGS.rows)
+    drawn = stamped(analyse.category_plot(rows), analyse.by_category(rows))
+    analyse.write({"cogs-categories": drawn}, images)
+    picture = f"![COGS: accuracy by category, every seed]({images.name}/cogs-categories.svg)"
+    return f"{picture}\n\n{analyse.category_table(rows)}"
+
+
+def _errors(folder: Path, images: Path) -> str:
+    rows = analyse.found(folder, COGS.rows)
+    parts = [analyse.error_table(rows)]
+    if BEST in rows:
+        pictures = analyse.error_pictures(rows[BEST])
+        analyse.write({f"error-{kind}": drawn for kind, drawn in pictures.items()}, images)
+        for kind, example in rows[BEST]["examples"].items():
+            drawn = f"![gold, and predicted]({images.name}/error-{kind}.svg)"
+            parts.append(f"{KINDS[kind].capitalize()} ({example['category']}):")
+            parts.append(drawn if kind in pictures else analyse.error_text(example))
+    return "\n\n".join(parts)
+
+
+def _convergence(folder: Path, images: Path) -> str:
+    return analyse.convergence_table(analyse.found(folder, (row for row, _ in ROWS.values())))
+
+
+BEST = "cogs-strong-transformer-sep"  # whose errors are drawn
+SECTIONS: dict[str, Callable[[Path, Path], str]] = {
+    **{name: _section(table) for name, table in TABLES.items()},
+    "cogs-categories": _categories,
+    "cogs-errors": _errors,
+    "convergence": _convergence,
+}
 
 
 def fill(text: str, folder: Path, images: Path) -> str:
