@@ -40,14 +40,14 @@ def markdown(table: Table, folder: Path, rows: tuple[Row, ...] = ()) -> str:
     head += [f"{name}, {whose}" for name in others for whose in ("paper", "ours")] + ["steps"]
     lines = [head, ["---"] * len(head)]
     for row in rows:
-        result, paper = found.get(row.name), row.paper[split]
-        cells = [f"{row.what} (`{row.name}`)", paper.text(table.digits)]
+        result, paper = found.get(row.name), row.paper.get(split)
+        cells = [f"{row.what} (`{row.name}`)", paper.text(table.digits) if paper else "–"]
         if result is None:
             cells += [NOT_RUN, "", "", *("" for _ in measures)]
         else:
             ours = results.figure(results.values(result, split))
             assert ours
-            cells += [f"**{ours.text(table.digits)}**", difference(ours, paper), _seeds(result)]
+            cells += [f"**{ours.text(table.digits)}**", difference(ours, paper) if paper else "–", _seeds(result)]
             cells += [_text(result, split, key, table.digits) for key in measures]
         for name in others:
             cells.append(row.paper[name].text(table.digits) if name in row.paper else "–")
@@ -99,20 +99,13 @@ def plot(table: Table, folder: Path) -> str:
     def paint(figure: Any) -> None:
         whole, near = figure.subplots(1, 2, sharey=True, width_ratios=(5, 3))
         for y, row in enumerate(reversed(table.rows)):
-            paper, seeds = row.paper[table.split], _values(folder, row, table.split)
-            for panel, centre in ((whole, 0.0), (near, paper.mean)):
-                spread = paper.deviation or 0
-                panel.barh(y, 2 * spread, 0.62, paper.mean - spread - centre, color=THEIRS[0], alpha=0.28, linewidth=0)
-                panel.plot([paper.mean - centre] * 2, [y - 0.31, y + 0.31], color=THEIRS[0], linewidth=1.6)
-                shown = [value - centre for value in seeds if panel is whole or abs(value - centre) <= NEAR]
-                heights = [y + 0.22 * (-1) ** n * (n % 3) / 2 for n in range(len(shown))]  # so that equal dots show
-                panel.plot(shown, heights, "o", color=OURS[0], markersize=3.6, alpha=0.8, markeredgewidth=0)
-                if ours := results.figure(seeds):
-                    panel.plot([ours.mean - centre] * 2, [y - 0.4, y + 0.4], color=INK[0], linewidth=1.1)
-            for value in seeds:
-                if abs(value - paper.mean) > NEAR:  # beyond the enlarged part, and said so
-                    side = 1 if value > paper.mean else -1
-                    near.plot(side * NEAR, y, ">" if side > 0 else "<", color=OURS[0], markersize=4, clip_on=False)
+            paper, seeds = row.paper.get(table.split), _values(folder, row, table.split)
+            _draw(whole, y, seeds, paper, 0.0)
+            if paper:
+                _draw(near, y, seeds, paper, paper.mean)
+                for side, marker in ((-1, "<"), (1, ">")):  # a seed beyond the enlarged part, and where
+                    if any(side * (seed - paper.mean) > NEAR for seed in seeds):
+                        near.plot(side * NEAR, y, marker, color=OURS[0], markersize=4, clip_on=False)
         whole.set_yticks(range(len(table.rows)), [row.what for row in reversed(table.rows)])
         whole.set_xlim(0, 100)
         near.set_xlim(-NEAR, NEAR)
@@ -129,7 +122,20 @@ def plot(table: Table, folder: Path) -> str:
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
 
     drawn = picture(paint, 9.6, 1.2 + 0.3 * len(table.rows), [OURS, THEIRS, GRID, FAINT])
-    return stamped(drawn, [(row.what, row.paper[table.split], _values(folder, row, table.split)) for row in table.rows])
+    shown = [(row.what, row.paper.get(table.split), _values(folder, row, table.split)) for row in table.rows]
+    return stamped(drawn, shown)
+
+
+def _draw(panel: Any, y: int, seeds: list[float], paper: Figure | None, centre: float) -> None:
+    if paper:
+        spread, mean = paper.deviation or 0, paper.mean - centre
+        panel.barh(y, 2 * spread, 0.62, mean - spread, color=THEIRS[0], alpha=0.28, linewidth=0)
+        panel.plot([mean] * 2, [y - 0.31, y + 0.31], color=THEIRS[0], linewidth=1.6)
+    heights = [y + 0.22 * (-1) ** n * (n % 3) / 2 for n in range(len(seeds))]  # so that equal dots show
+    dots = [seed - centre for seed in seeds]
+    panel.plot(dots, heights, "o", color=OURS[0], markersize=3.6, alpha=0.8, markeredgewidth=0)
+    if ours := results.figure(dots):
+        panel.plot([ours.mean] * 2, [y - 0.4, y + 0.4], color=INK[0], linewidth=1.1)
 
 
 def _values(folder: Path, row: Row, split: str) -> list[float]:
@@ -173,6 +179,8 @@ def _errors(folder: Path, images: Path) -> str:
         pictures = analyse.error_pictures(rows[BEST])
         analyse.write({f"error-{kind}": drawn for kind, drawn in pictures.items()}, images)
         for kind, example in rows[BEST]["examples"].items():
+            if len(example["sentence"].split()) > analyse.LONGEST:
+                continue
             drawn = f"![gold, and predicted]({images.name}/error-{kind}.svg)"
             parts.append(f"{KINDS[kind].capitalize()} ({example['category']}):")
             parts.append(drawn if kind in pictures else analyse.error_text(example))

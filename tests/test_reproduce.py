@@ -281,6 +281,9 @@ def test_the_rows_and_the_presets_name_the_same_figures() -> None:
             if not row.settings:
                 about = config.read_toml(config.PRESETS / f"{row.preset}.toml")["about"]
                 assert about["paper"].startswith(Figure(row.paper[table.split].mean).text()), row.name
+    assert {row.name for row, _ in ROWS.values() if not row.paper} == {
+        row.name for row in TABLES["cogs-weak-table"].rows
+    }
 
 
 def test_the_page_of_tables_is_up_to_date(tmp_path: Path) -> None:
@@ -324,3 +327,36 @@ def test_presets_show_the_papers_figure_and_ours(
     reproduce.record(job, [fake_report(job.row, 0, 80.0, 7000)], "", None)
     (tmp_path / "pyproject.toml").touch()
     assert "80.0 (n = 1, 7,000 steps)" in line()
+
+
+def test_the_analysis_is_of_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row, weak = rows_of(BEST)[0], rows_of(WEAK)[0]
+    for one, accuracies in ((row, (80.0, 90.0)), (weak, (70.0,))):
+        job = reproduce.plan([one], (), None, tmp_path, tmp_path / "runs")[0]
+        reports = [fake_report(one, seed, exact) for seed, exact in enumerate(accuracies)]
+        reports[-1]["starts"] = [
+            {**reports[-1]["starts"][0], "train_exact": 40.0, "kept": False},
+            *reports[-1]["starts"],
+        ]
+        reproduce.record(job, reports, "abc", None)
+    arguments = ("--results", str(tmp_path), "--out", str(tmp_path / "pictures"))
+    status, out, _ = lagr("analyse", "cogs-table", *arguments, capsys=capsys)
+    assert status == 0
+    assert "| b | 70.0 ± 14.1 | 40.0 |" in out  # by category
+    assert "| a wrong edge label between right nodes | 100.0 ± 0.0 | 100.0 |" in out  # of the sentences that are wrong
+    (line,) = (line for line in out.splitlines() if f"`{WEAK}`" in line)  # the strong row has no alignments to find
+    assert line.endswith("| 10 | 1 | yes | 2 | 1 | 50 % | 95 % | 40.0, 99.0 |")
+    drawn = (tmp_path / "pictures" / BEST / "wrong_edge_label.svg").read_text()
+    assert drawn.count("<svg") == 3 and all(word in drawn for word in (">gold<", ">predicted<", "agent", "theme"))
+    assert "prefers-color-scheme: dark" in (tmp_path / "pictures" / "categories.svg").read_text()
+    status, _, err = lagr("analyse", "cfq-table", *arguments, capsys=capsys)
+    assert status == 1 and "run `lagr reproduce cfq-table` first" in err
+
+
+def test_predictions_of_a_run_are_drawn(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = lagr("analyse", str(small_run), "--split", "gen", "--out", str(tmp_path), capsys=capsys)
+    files = [Path(line) for line in out.splitlines()]
+    assert status == 0 and files, err
+    for file in files:
+        gold = ">gold<" in file.read_text()
+        assert gold == file.name.startswith("wrong") and (gold or file.name.startswith("right"))
