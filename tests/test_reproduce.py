@@ -278,12 +278,9 @@ def test_the_rows_and_the_presets_name_the_same_figures() -> None:
     for row, table in ROWS.values():
         if row.has_preset:
             row.config((("align", "given", ""),))
-            if not row.settings:
+            if not row.settings and row.paper:
                 about = config.read_toml(config.PRESETS / f"{row.preset}.toml")["about"]
                 assert about["paper"].startswith(Figure(row.paper[table.split].mean).text()), row.name
-    assert {row.name for row, _ in ROWS.values() if not row.paper} == {
-        row.name for row in TABLES["cogs-weak-table"].rows
-    }
 
 
 def test_the_page_of_tables_is_up_to_date(tmp_path: Path) -> None:
