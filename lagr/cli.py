@@ -339,16 +339,19 @@ def _reproduce(options: argparse.Namespace) -> None:
         for job in jobs:
             print(reproduce.describe(job))
         return
+    missing: list[str] = []
     if options.run_folder:
         if len(jobs) != 1:
             raise ConfigError(f"--from takes the runs of one row, and {options.name} has {len(jobs)}; name the row")
         reports = reproduce.read_reports(Path(options.run_folder))
         reproduce.record(jobs[0], reports, options.commit, reproduce.data_of(jobs[0], options.data))
     else:
-        reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
+        missing = reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
     for name in reproduce.tables_of(rows):
         tables.write(TABLES[name], folder)
     print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
+    if missing:
+        raise DataError(f"{len(missing)} of {len(jobs)} rows could not be run: {'; '.join(missing)}")
 
 
 def _analyse(options: argparse.Namespace) -> None:

@@ -129,8 +129,8 @@ def _last_time(row: Row) -> Result | None:
     return results.read(folder, row) if folder else None
 
 
-def run(jobs: Sequence[Job], data: str | None, say: Say) -> None:
-    """Runs what is missing. A row whose data is not at hand is passed over, and named at the end."""
+def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
+    """Runs what is missing. Rows whose data is not at hand are passed over, and returned with the reason."""
     for job in jobs:
         job.next_batch()  # all of them first: hours later is too late for a mistyped setting
     source_of = _sources(data)
@@ -148,8 +148,7 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> None:
                 record(job, read_reports(batch.folder), commit(), source)
         except DataError as error:
             missing.append(f"{job.row.name} ({error})")
-    if missing:
-        raise DataError(f"{len(missing)} of {len(jobs)} rows could not be run: {'; '.join(missing)}")
+    return missing
 
 
 def train_batch(settings: Config, source: Source, batch: Batch) -> None:

@@ -150,6 +150,7 @@ def stamped(drawn: str, shown: Any) -> str:
 
 def write(table: Table, folder: Path) -> None:
     """The table and its plot, beside the results they are made from."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{table.name}.md").write_text(markdown(table, folder) + "\n", encoding="utf-8")
     (folder / f"{table.name}.svg").write_text(plot(table, folder), encoding="utf-8")
 
