@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint plots clean
+.PHONY: quickstart test lint plots tables clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -28,6 +28,9 @@ lint: .venv/dev
 
 plots: .venv/dev
 	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done
+
+tables: .venv/dev
+	$(BIN)/python -m lagr.tables results docs/reproduction.md docs/images
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
 .venv/ready: pyproject.toml

@@ -17,8 +17,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config
+from lagr import __version__, config, results
 from lagr.errors import ConfigError, DataError, LagrError
+from lagr.rows import ROWS, TABLES, rows_of
 
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 
@@ -66,12 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
     seeds.add_argument("--seed", type=int, metavar="I", help="short for --train.seed I")
     _add_data(train)
-    for section, kind in config.SECTIONS.items():
-        group = train.add_argument_group(f"[{section}]")
-        for f in fields(kind):
-            group.add_argument(
-                f"--{section}.{f.name}", metavar="VALUE", help=_option_help(f), dest=f"{section}.{f.name}"
-            )
+    _add_settings(train)
 
     evaluate = verb("evaluate", _evaluate, "how good a trained parser is on a split")
     evaluate.add_argument("run_folder", metavar="RUN")
@@ -107,6 +103,36 @@ def build_parser() -> argparse.ArgumentParser:
     fetch.set_defaults(run=_data_fetch)
     fetch.add_argument("name", choices=("cogs", "cfq"))
     _add_data(fetch)
+
+    reproduce = verb("reproduce", _reproduce, "run rows of the paper's tables, and write them beside the paper's")
+    reproduce.add_argument("name", metavar="TABLE|ROW", help=f"{', '.join(TABLES)}, or one of their rows")
+    reproduce.add_argument("--seeds", type=int, metavar="N", help="seeds in all; default: 5, of the best row 10")
+    reproduce.add_argument("--dry-run", action="store_true", help="say what would run, and how long it took last time")
+    reproduce.add_argument("--from", metavar="RUN", dest="run_folder", help="take a row's runs from there; run nothing")
+    reproduce.add_argument(
+        "--commit", metavar="HASH", default="", help="--from: the code that these runs were made with"
+    )
+    reproduce.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
+    reproduce.add_argument("--out", metavar="DIR", default="runs/reproduce", help="for runs; default: runs/reproduce")
+    _add_data(reproduce)
+    _add_settings(reproduce)
+
+    analyse = verb("analyse", _analyse, "accuracy by category, kinds of errors, convergence; pictures of predictions")
+    analyse.add_argument("name", metavar="TABLE|ROW|RUN", help="results of rows, or a run whose predictions are drawn")
+    analyse.add_argument("--split", default="dev", help="RUN: whose sentences are drawn; default: dev")
+    analyse.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
+    analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
+    _add_data(analyse)
+
+    search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
+    search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
+    search.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all; default 20")
+    search.add_argument("--journal", metavar="FILE", help="shared by all processes; default: OUT/journal.log")
+    search.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of a trial, averaged; default 1")
+    search.add_argument("--alignment", action="store_true", help="search K and σ of weak supervision, not the rest")
+    search.add_argument("--out", metavar="DIR", help="for runs and best.toml; default: runs/search/PRESET")
+    _add_data(search)
+    _add_settings(search)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
     bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
@@ -153,8 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace) -> None:
     settings = config.load(options.preset)
-    changes = [(*name.split("."), value) for name, value in vars(options).items() if "." in name and value is not None]
-    settings = config.override(settings, [(s, k, v) for s, k, v in changes])
+    settings = config.override(settings, _settings(options))
     if options.seed is not None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
@@ -301,6 +326,73 @@ def _data_fetch(options: argparse.Namespace) -> None:
     fetch.fetch(options.name, data_folder(options.data), lambda line: print(line, file=sys.stderr))
 
 
+def _reproduce(options: argparse.Namespace) -> None:
+    from lagr import reproduce, tables
+
+    folder = Path(options.results)
+    rows = tuple(row for row in rows_of(options.name) if row.has_preset or options.name == row.name)
+    for row in rows_of(options.name):
+        if row not in rows:
+            print(f"{row.name}: there is no preset {row.preset} yet", file=sys.stderr)
+    jobs = reproduce.plan(rows, _settings(options), options.seeds, folder, Path(options.out))
+    if options.dry_run:
+        for job in jobs:
+            print(reproduce.describe(job))
+        return
+    missing: list[str] = []
+    if options.run_folder:
+        if len(jobs) != 1:
+            raise ConfigError(f"--from takes the runs of one row, and {options.name} has {len(jobs)}; name the row")
+        reports = reproduce.read_reports(Path(options.run_folder))
+        reproduce.record(jobs[0], reports, options.commit, reproduce.data_of(jobs[0], options.data))
+    else:
+        missing = reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
+    for name in reproduce.tables_of(rows):
+        tables.write(TABLES[name], folder)
+    print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
+    if missing:
+        raise DataError(f"{len(missing)} of {len(jobs)} rows could not be run: {'; '.join(missing)}")
+
+
+def _analyse(options: argparse.Namespace) -> None:
+    from lagr import analyse
+
+    if options.name in TABLES or options.name in ROWS:
+        rows = analyse.found(Path(options.results), rows_of(options.name))
+        if not rows:
+            raise DataError(
+                f"nothing of {options.name} is in {options.results}; run `lagr reproduce {options.name}` first"
+            )
+        print(analyse.report(rows, Path(options.out)))
+        return
+    from lagr.parser import load
+
+    parser = load(options.name, _device())
+    pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
+    for file in analyse.write(pictures, Path(options.out)):
+        print(file)
+
+
+def _search(options: argparse.Namespace) -> None:
+    from lagr.search import search
+
+    if min(options.trials, options.seeds) < 1:
+        raise ConfigError("--trials and --seeds must be at least 1")
+    out = Path(options.out or Path("runs") / "search" / Path(options.preset).stem)
+    best = search(
+        options.preset,
+        _settings(options),
+        Path(options.journal or out / "journal.log"),
+        out,
+        options.trials,
+        options.seeds,
+        options.data,
+        options.alignment,
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(config.to_toml(best))
+
+
 def _bench(options: argparse.Namespace) -> None:
     from lagr.bench import BENCHMARKS
     from lagr.scaling import scaling
@@ -346,12 +438,13 @@ def _scaling_line(row: dict[str, Any]) -> str:
 
 
 def _presets(options: argparse.Namespace) -> None:
-    names = config.presets()
-    width = max(map(len, names))
-    print(f"{'preset':<{width}}  {'paper':>12}  what it is")
-    for name in names:
+    lines = [("preset", "paper", "ours", "what it is")]
+    for name in config.presets():
         about = config.read_toml(config.PRESETS / f"{name}.toml").get("about", {})
-        print(f"{name:<{width}}  {about.get('paper', '–'):>12}  {about.get('what', '')}")
+        lines.append((name, about.get("paper", "–"), results.ours(name), about.get("what", "")))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for name, paper, ours, what in lines:
+        print(f"{name:<{widths[0]}}  {paper:>{widths[1]}}  {ours:>{widths[2]}}  {what}")
 
 
 def _source(settings: config.Config, data: str | None) -> Any:
@@ -386,6 +479,20 @@ def _write_json(path: str, value: Any) -> None:
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """An option --section.key for every setting."""
+    for section, kind in config.SECTIONS.items():
+        group = parser.add_argument_group(f"[{section}]")
+        for f in fields(kind):
+            name = f"{section}.{f.name}"
+            group.add_argument(f"--{name}", metavar="VALUE", help=_option_help(f), dest=name)
+
+
+def _settings(options: argparse.Namespace) -> tuple[tuple[str, str, Any], ...]:
+    given = [(name.split("."), value) for name, value in vars(options).items() if "." in name and value is not None]
+    return tuple((section, key, value) for (section, key), value in given)
 
 
 def _option_help(f: Any) -> str:

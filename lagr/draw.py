@@ -19,11 +19,12 @@ that every wire is straight and meets no box.
 
 from __future__ import annotations
 
+import re
 import shutil
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -284,6 +285,18 @@ def svg(
         _text(title or "", -4, -26, "heading"),
     )
     return "\n".join((*head, *body, "</svg>\n"))
+
+
+def stacked(pictures: Sequence[str]) -> str:
+    """Pictures that `svg` drew, as one, from top to bottom: what is right above what was predicted."""
+    size = re.compile(r'<svg [^>]*?width="(\d+)" height="(\d+)"')
+    sizes = [tuple(map(int, found.groups())) for found in map(size.match, pictures) if found]
+    width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
+    tops = accumulate((height for _, height in sizes), initial=0)
+    parts = [picture.replace("<svg ", f'<svg y="{top}" ', 1) for picture, top in zip(pictures, tops, strict=False)]
+    frame = f'class="lagr" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    head = f"<style>{_style()}</style>\n{_box(Rect(0, 0, width, height), 'paper')}"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>\n{head}\n{"".join(parts)}</svg>\n'
 
 
 def text(

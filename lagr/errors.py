@@ -5,7 +5,8 @@ LagrError                 the command line prints it and exits with status 1, wi
 ├── DataError             a file or a row of data that can't be used
 │   └── FormError         a logical form or query that can't be read, or a graph that can't be written as one
 ├── ConfigError           an unknown key, a value of the wrong kind, settings that don't fit together
-└── RunError              a run folder that is missing, taken, or of another version
+└── RunError              a run folder that is missing, taken, or of another version; a run that can't go on
+    └── StoppedError      a run was asked to stop; everything is saved
 """
 
 from __future__ import annotations
@@ -32,4 +33,8 @@ class ConfigError(LagrError):
 
 
 class RunError(LagrError):
+    pass
+
+
+class StoppedError(RunError):
     pass

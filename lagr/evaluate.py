@@ -17,7 +17,7 @@ import numpy as np
 from lagr.datasets import Example
 from lagr.errors import FormError
 from lagr.forms import FORMALISMS, Formalism
-from lagr.graph import Graph, neighbourhoods
+from lagr.graph import Graph, blindly_isomorphic, neighbourhoods
 
 if TYPE_CHECKING:
     from lagr.parser import Parser
@@ -66,6 +66,7 @@ class Evaluation:
     split: str
     score: Score = Score()
     isomorphic: Score = Score()  # the graph is right, wherever its nodes are
+    blind: Score = Score()  # the same with node labels forgotten, as the published code scores CFQ
     nodes: Score = Score()  # all node labels are right
     edges: Score = Score()  # all edges are right, of the sentences whose nodes are
     by_category: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
@@ -81,6 +82,7 @@ class Evaluation:
             "low": low,
             "high": high,
             "isomorphic": self.isomorphic.exact,
+            "blind": self.blind.exact,
             "nodes": self.nodes.exact,
             "edges": self.edges.exact,
             "edges_n": self.edges.n,
@@ -120,6 +122,7 @@ def evaluate(
         same_nodes = sorted(graph.nodes) == sorted(example.graph.nodes)
         result.score += right
         result.isomorphic += same_graph
+        result.blind += same_graph or blindly_isomorphic(graph, example.graph)
         result.nodes += same_nodes
         if same_nodes:
             result.edges += same_graph

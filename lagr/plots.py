@@ -1,4 +1,4 @@
-"""Pictures and tables of what `lagr bench scaling` measured:
+"""The style of plots, for light and dark pages, and pictures and tables of what `lagr bench scaling` measured:
 
     python -m lagr.plots results/bench/scaling-cpu.json docs/images     writes docs/images/scaling-cpu.svg
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,13 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def svg(rows: list[Row], machine: str) -> str:
-    """Time above, memory below, a column for each of N, L, K and S; for light and dark pages."""
+def picture(paint: Callable[[Any], None], width: float, height: float, colours: Sequence[tuple[str, str]]) -> str:
+    """What `paint` puts on a figure of that many inches, as SVG. colours: those it uses, on white and on black."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
-        from matplotlib.ticker import LogLocator
     except ImportError:
-        raise ConfigError("pictures of benchmarks need matplotlib; pip install 'lagr[plots]'") from None
+        raise ConfigError("pictures of numbers need matplotlib; pip install 'lagr[plots]'") from None
     style: Any = {
         "svg.hashsalt": "lagr", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
         "axes.edgecolor": FAINT[0], "axes.labelcolor": INK[0], "text.color": INK[0], "xtick.color": INK[0],
@@ -60,7 +60,19 @@ def svg(rows: list[Row], machine: str) -> str:
         "xtick.minor.size": 0, "ytick.minor.size": 0,
     }  # fmt: skip
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(9.6, 4.8), layout="constrained", facecolor=PAPER[0])
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER[0])
+        paint(figure)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    return _for_dark_pages_too(drawn.getvalue(), colours)
+
+
+def svg(rows: list[Row], machine: str) -> str:
+    """Time above, memory below, a column for each of N, L, K and S; for light and dark pages."""
+
+    def paint(figure: Any) -> None:
+        from matplotlib.ticker import LogLocator
+
         panels = figure.subplots(len(MEASURES), len(AXES), sharey="row", sharex="col", squeeze=False)
         for column, (axis, title) in enumerate(AXES.items()):
             its_rows = sorted((r for r in rows if r["axis"] == axis and "step_ms" in r), key=lambda r: r["value"])
@@ -75,9 +87,8 @@ def svg(rows: list[Row], machine: str) -> str:
             panels[0, column].text(0.5, 1.03, batches, transform=panels[0, column].transAxes, ha="center", fontsize=8)
         panels[1, 0].legend(frameon=False, fontsize=8)
         figure.supxlabel(machine, fontsize=8)
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    return _for_dark_pages_too(drawn.getvalue())
+
+    return picture(paint, 9.6, 4.8, [colour for _, colour in MEASURES.values()])
 
 
 def _draw(panel: Any, rows: list[Row], measure: str, colour: str) -> None:
@@ -96,11 +107,11 @@ def _draw(panel: Any, rows: list[Row], measure: str, colour: str) -> None:
     panel.set_facecolor("none")
 
 
-def _for_dark_pages_too(drawn: str) -> str:
+def _for_dark_pages_too(drawn: str, colours: Sequence[tuple[str, str]]) -> str:
     """The colours of a dark page beside those in the picture, for viewers that know which one they show."""
     rules = "".join(
         f'[style*="{part}: {on_white}"] {{ {part}: {on_black} !important }}\n'
-        for on_white, on_black in (PAPER, INK, GRID, FAINT, *(colour for _, colour in MEASURES.values()))
+        for on_white, on_black in (PAPER, INK, GRID, FAINT, *colours)
         for part in ("fill", "stroke")
     )
     return drawn.replace("<defs>", f"<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>\n <defs>", 1)

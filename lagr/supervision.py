@@ -14,6 +14,7 @@ from lagr import runs
 from lagr.config import Config
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
+from lagr.parser import load
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
@@ -58,7 +59,10 @@ def _check_valencies(examples: Sequence[Example], most: int) -> None:
 
 
 def learned_alignments(run: Path, source: Source) -> list[Example]:
-    """The training examples of a weakly supervised run, with the alignments that it settled on."""
+    """The training examples of a weakly supervised run, with the alignments that it settled on.
+
+    A run so short that it never came to a sentence has none for it: its model says what is likeliest.
+    """
     config, _ = runs.read_config(runs.open_run(run))
     if not (run / runs.ALIGNMENTS).is_file():
         raise RunError(f"{run} has no learned alignments: it is not finished, or was trained with strong supervision")
@@ -66,10 +70,16 @@ def learned_alignments(run: Path, source: Source) -> list[Example]:
     examples = training_examples(config, source)
     if runs.read_fingerprint(run) != fingerprint(examples):
         raise DataError(f"{source.name} is not the data that {run} was trained on")
-    return [
-        replace(example, graph=example.graph.with_slots(slots[: len(example.graph.nodes)]))
-        for example, slots in zip(examples, table, strict=True)
+    settled = [slots[: len(example.graph.nodes)] for example, slots in zip(examples, table, strict=True)]
+    aligned = [
+        example.graph.with_slots(slots) if -1 not in slots else None
+        for example, slots in zip(examples, settled, strict=True)
     ]
+    unreached = [row for row, graph in enumerate(aligned) if graph is None]
+    if unreached:
+        for row, found in zip(unreached, load(run).align([examples[row] for row in unreached]), strict=True):
+            aligned[row] = found.graph
+    return [replace(example, graph=graph) for example, graph in zip(examples, aligned, strict=True) if graph]
 
 
 def fingerprint(examples: Sequence[Example]) -> str:

@@ -27,7 +27,7 @@ from lagr.batch import Schedule, pack
 from lagr.config import Config, override
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
-from lagr.errors import ConfigError, DataError, RunError
+from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.evaluate import Evaluation, evaluate_parser
 from lagr.model import LAGr
 from lagr.parser import Parser, build
@@ -160,7 +160,7 @@ class Trainer:
                 if interrupted() or self.step % train.save_every == 0 or behind == train.steps:
                     self._save()
                 if interrupted():
-                    raise RunError(f"stopped at step {self.step}; everything is saved: go on with --resume")
+                    raise StoppedError(f"stopped at step {self.step}; everything is saved: go on with --resume")
         self.state.unlink(missing_ok=True)
         return [run.report for run in self.runs if run.report]
 

@@ -1,0 +1,251 @@
+"""`lagr reproduce`: the rows of the paper's tables, run, evaluated and written beside the paper's.
+
+Killed at any time, the same command goes on: a row whose result is written is not run again, one that was started
+is resumed with its checkpoint. Runs lie in OUT/ROW/seeds-FIRST-LAST, results in RESULTS (see lagr.results).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lagr import config, results, runs
+from lagr.config import Config
+from lagr.datasets import Source, open_source
+from lagr.errors import ConfigError, DataError, RunError, StoppedError
+from lagr.progress import duration
+from lagr.results import Result
+from lagr.rows import ROWS, Row, Setting
+from lagr.train import train
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Seeds that are trained at once, into folders of one folder."""
+
+    folder: Path
+    seeds: range
+
+    def _all_have(self, *files: str) -> bool:
+        return all((self.folder / f"seed-{seed}" / file).is_file() for seed in self.seeds for file in files)
+
+    @property
+    def began(self) -> bool:
+        return self._all_have(runs.CONFIG, runs.VOCAB)
+
+    @property
+    def finished(self) -> bool:
+        return self._all_have(runs.REPORT)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row to be run: how often, with which settings, and where everything lies."""
+
+    row: Row
+    settings: Config
+    seeds: int
+    folder: Path  # of its runs
+    results: Path
+
+    @property
+    def retrains(self) -> bool:
+        """Whether every seed is trained on the alignments that the same seed of another row learned."""
+        return bool(self.row.alignments_of) and not self.settings.align.given
+
+    def result(self) -> Result | None:
+        """What is known already, if it was made with these settings."""
+        found = results.read(self.results, self.row)
+        if found and (other := results.difference(results.settings_of(found), self.settings)):
+            file = results.path(self.results, self.row)
+            raise ConfigError(f"{file} was made with {other}; give these settings, another --results, or remove it")
+        return found
+
+    def next_batch(self) -> Batch | None:
+        """The seeds to be trained next, together with those they were started with, if they were; None: all are done.
+
+        ConfigError if what was done, or started, has other settings.
+        """
+        found = self.result()
+        done = {run["seed"] for run in found["runs"]} if found else set()
+        first = next(seed for seed in count() if seed not in done)
+        if first >= self.seeds:
+            return None
+        last = first if self.retrains else self.seeds - 1
+        for started in self.folder.glob(f"seeds-{first}-*"):
+            last = int(started.name.split("-")[2])
+        batch = Batch(self.folder / f"seeds-{first}-{last}", range(first, last + 1))
+        if batch.began:
+            for seed in batch.seeds:
+                theirs, _ = runs.read_config(batch.folder / f"seed-{seed}")
+                if other := results.difference(theirs, self.settings, {("train", "seed"), ("align", "given")}):
+                    raise ConfigError(f"{batch.folder} was started with {other}; give these settings, or another --out")
+        return batch
+
+
+def plan(
+    rows: Sequence[Row], settings: tuple[Setting, ...], seeds: int | None, results_folder: Path, out: Path
+) -> list[Job]:
+    """What is to be run for these rows. A retraining preset names no run, so its `align.given` is left out."""
+    if any((section, key) == ("train", "seed") for section, key, _ in settings):
+        raise ConfigError("train.seed can't be given here: seeds count from 0; give --seeds")
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: at least one seed is needed")
+    jobs = []
+    for row in rows:
+        its_config = row.config(((("align", "given", ""),) if row.alignments_of else ()) + settings)
+        jobs.append(Job(row, its_config, seeds or row.seeds, out / row.file, results_folder))
+    return jobs
+
+
+def describe(job: Job) -> str:
+    """What would be run, and how long the row took last time."""
+    batch, work = job.next_batch(), "finished"
+    if batch:
+        left = job.seeds - batch.seeds.start
+        work = f"{_count(left)} × {job.settings.train.steps:,} steps" + (", started" if batch.began else "")
+    took, found = "never run", results.read(job.results, job.row) or _last_time(job.row)
+    if found:
+        steps, machine = found["config"]["train"]["steps"], found["runs"][0]["machine"]
+        took = f"{duration(results.seconds(found))} for {_count(len(found['runs']))} × {steps:,} steps on {machine}"
+    return f"{job.row.name:<42} {work:<34} {took}"
+
+
+def _count(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _last_time(row: Row) -> Result | None:
+    folder = results.shipped()
+    return results.read(folder, row) if folder else None
+
+
+def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
+    """Runs what is missing. Rows whose data is not at hand are passed over, and returned with the reason."""
+    for job in jobs:
+        job.next_batch()  # all of them first: hours later is too late for a mistyped setting
+    source_of = _sources(data)
+    missing: list[str] = []
+    for job in jobs:
+        try:
+            while batch := job.next_batch():
+                source = source_of(job.settings.data)
+                source.read("train")  # says now if there is none
+                changes: list[Setting] = [("train", "seed", batch.seeds.start)]
+                if job.retrains:
+                    changes.append(("align", "given", str(_alignments(job, batch.seeds.start))))
+                say(f"{job.row.name}: {_count(len(batch.seeds))} from {batch.seeds.start} on, in {batch.folder}")
+                train_batch(config.override(job.settings, changes), source, batch)
+                record(job, read_reports(batch.folder), commit(), source)
+        except DataError as error:
+            missing.append(f"{job.row.name} ({error})")
+    return missing
+
+
+def train_batch(settings: Config, source: Source, batch: Batch) -> None:
+    """Trains the seeds, or goes on with them. The outcome is in their reports."""
+    if batch.finished:  # and its result was not written, or was removed
+        return
+    if not batch.began and not any(batch.folder.rglob(runs.STATE)):
+        shutil.rmtree(batch.folder, ignore_errors=True)  # killed while the folder was laid out
+    try:
+        train(settings, source, batch.folder, resume=batch.began, seeds=len(batch.seeds))
+    except StoppedError:
+        raise StoppedError(f"{batch.folder} is stopped and saved; the same command goes on with it") from None
+    except RunError:
+        if not batch.finished:  # seeds that never fitted their data are an outcome, not an error
+            raise
+
+
+def _alignments(job: Job, seed: int) -> Path:
+    """The run of the same seed whose learned alignments are to be trained on."""
+    weak = job.folder.parent / job.row.alignments_of
+    for folder in sorted(weak.glob(f"seeds-*/seed-{seed}")):
+        if (folder / runs.REPORT).is_file():
+            return folder
+    raise DataError(
+        f"there is no seed {seed} in {weak}: run `lagr reproduce {job.row.alignments_of}` first, or give --align.given"
+    )
+
+
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """The reports of a run folder, or of the seeds in it, in the order of the seeds."""
+    files = [folder / runs.REPORT] if (folder / runs.REPORT).is_file() else list(folder.glob(f"seed-*/{runs.REPORT}"))
+    if not files:
+        raise RunError(f"{folder} has no {runs.REPORT}, and no seed-* with one; give the folder of a finished run")
+    try:
+        reports = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return sorted(reports, key=lambda report: int(report["config"]["train"]["seed"]))
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"{folder} has a {runs.REPORT} that can't be read; it is not what `lagr train` wrote") from None
+
+
+def record(job: Job, reports: Sequence[dict[str, Any]], commit: str, source: Source | None) -> None:
+    """Adds runs to the result of their row. source: to count the rows of unseen words, where it is at hand."""
+    result = job.result() or results.new(job.row, job.settings)
+    here = {run["seed"] for run in result["runs"]}
+    for report in reports:
+        if report["config"]["train"]["seed"] in here:
+            raise RunError(f"{results.path(job.results, job.row)} has seed {report['config']['train']['seed']} already")
+        if other := results.difference(config.from_dict(report["config"], runs.REPORT), job.settings):
+            raise ConfigError(f"the run has {other}; give its settings, as in --train.steps 1000")
+    results.add(result, job.row, reports, commit)
+    if source and not result["unseen_rows"]:
+        result["unseen_rows"] = unseen_rows(source)
+    file = results.path(job.results, job.row)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    runs.write_json(file, result)
+
+
+def unseen_rows(source: Source) -> dict[str, int]:
+    """By split, how many sentences have a word that no training sentence has."""
+    known = {token for example in source.read("train") for token in example.tokens}
+    return {
+        split: sum(not known.issuperset(example.tokens) for example in source.read(split)) for split in source.splits
+    }
+
+
+def data_of(job: Job, data: str | None) -> Source | None:
+    """The data of a row, if it is at hand."""
+    try:
+        source = _sources(data)(job.settings.data)
+        source.read("train")
+        return source
+    except DataError:
+        return None
+
+
+def _sources(data: str | None) -> Callable[[config.Data], Source]:
+    """Opens data sets, and keeps the last one in memory: the rows of a table share it."""
+
+    @lru_cache(maxsize=1)
+    def opened(d: config.Data) -> Source:
+        source = open_source(d.name, data, d.partition, d.size, d.seed)
+        return replace(source, rows=cache(source.read))
+
+    return opened
+
+
+def commit() -> str:
+    """The commit of the code that runs, `-dirty` where files were changed since; empty where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def tables_of(rows: Sequence[Row]) -> list[str]:
+    """The tables that show any of these rows, or what they leave behind."""
+    files = {row.file for row in rows}
+    return list(dict.fromkeys(table.name for row, table in ROWS.values() if row.file in files))

@@ -1,0 +1,357 @@
+"""`lagr reproduce` and the tables made from what it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagr import config, reproduce, results, runs, tables
+from lagr.cli import main
+from lagr.graph import Graph, blindly_isomorphic
+from lagr.rows import COGS, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+
+ROOT = Path(__file__).parent.parent
+# A model that is trained in a second. LSTMs and Transformers take these settings alike.
+TINY = ("--model.width", "16", "--model.encoder_layers", "1", "--model.heads", "2", "--train.batch", "16",
+        "--train.evaluate_limit", "40", "--train.save_every", "10", "--train.evaluate_every", "0")  # fmt: skip
+BEST, WEAK = "cogs-strong-transformer-sep", "cogs-weak-transformer-sep"
+
+
+def lagr(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = main(arguments)
+    return (status, *capsys.readouterr())
+
+
+def command(folder: Path, data: Path, *more: str) -> list[str]:
+    where = ["--data", str(data), "--results", str(folder / "results"), "--out", str(folder / "runs")]
+    return [sys.executable, "-m", "lagr.cli", "reproduce", *more, *where, *TINY]
+
+
+def write_corpus(folder: Path, splits: dict[str, list[str]]) -> Path:
+    (folder / "cogs").mkdir(parents=True)
+    for split, lines in splits.items():
+        (folder / "cogs" / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def part_of_cogs(cogs_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every 100th row of COGS, so that a table takes seconds, and the rows of one unseen word."""
+    splits = {}
+    for split in ("train", "dev", "test", "gen"):
+        lines = (cogs_data / "cogs" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        splits[split] = lines[::100] + [line for line in lines if "monastery" in line]
+    return write_corpus(tmp_path_factory.mktemp("part"), splits)
+
+
+@pytest.fixture(scope="module")
+def like_cogs(mini: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated data, laid out as COGS is."""
+    splits = {
+        split: ["\t".join((" ".join(e.tokens), e.form, e.category)) for e in mini.read(split)[:60]]
+        for split in mini.splits
+    }
+    return write_corpus(tmp_path_factory.mktemp("like"), splits)
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All results, but for the time they took."""
+    found = {}
+    for file in sorted((folder / "results").glob("cogs/*.json")):
+        found[file.stem] = result = json.loads(file.read_text())
+        for run in result["runs"]:
+            del run["seconds"]
+    return found
+
+
+def test_the_cogs_table_is_run_killed_and_resumed(part_of_cogs: Path, tmp_path: Path) -> None:
+    """The acceptance: `lagr reproduce cogs-table --seeds 1 --train.steps 50` on a CPU."""
+    arguments = ("cogs-table", "--seeds", "1", "--train.steps", "50", "--train.restarts", "1")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = subprocess.run(command(whole, part_of_cogs, *arguments), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    # Killed in the middle of a row that is not the first, while its checkpoint is some steps old.
+    process = subprocess.Popen(command(killed, part_of_cogs, *arguments), stderr=subprocess.DEVNULL)
+    state = killed / "runs" / "cogs-strong-lstm-sep" / "seeds-0-0" / runs.STATE
+    while not state.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    first = results.path(killed / "results", rows_of("cogs-strong-lstm-sh")[0])
+    written = first.stat().st_mtime_ns
+    assert state.exists() and not results.path(killed / "results", rows_of("cogs-strong-lstm-sep")[0]).exists()
+    done = subprocess.run(command(killed, part_of_cogs, *arguments), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "cogs-strong-lstm-sh:" not in done.stderr and first.stat().st_mtime_ns == written  # not run again
+
+    found = outcome(whole)
+    assert found == outcome(killed) and found.keys() >= {row.name for row in COGS.rows if row.has_preset}
+    for result in found.values():
+        (run,) = result["runs"]
+        assert result["config"]["train"]["steps"] == 50 and result["paper_steps"] in (50_000, 70_000)
+        assert run["seed"] == 0 and "commit" in run and run["machine"] and run["starts"]
+        assert (
+            set(run["evaluation"]) == {"train", "dev", "test", "gen"}
+            and len(run["evaluation"]["gen"]["by_category"]) == 21
+        )
+        assert result["unseen_rows"]["train"] == 0 and result["unseen_rows"]["gen"] >= 10
+    assert found[f"{WEAK}-retrain"]["config"]["align"]["given"] == WEAK
+    table = (whole / "results" / "cogs-table.md").read_text()
+    assert done.stdout.strip() == table.strip() and table.count("50 of ") >= 7
+    assert "`train.steps = 50`" in table
+    assert "prefers-color-scheme: dark" in (whole / "results" / "cogs-table.svg").read_text()
+
+
+def test_more_seeds_are_added_and_other_settings_are_noticed(
+    like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*more: str) -> tuple[int, str, str]:
+        return lagr(*command(tmp_path, like_cogs, BEST, "--train.steps", "3", *more)[3:], capsys=capsys)
+
+    assert run("--seeds", "1")[0] == 0
+    assert run("--seeds", "3")[0] == 0
+    assert sorted(f.name for f in (tmp_path / "runs" / BEST).iterdir()) == ["seeds-0-0", "seeds-1-2"]
+    result = outcome(tmp_path)[BEST]
+    assert [run["seed"] for run in result["runs"]] == [0, 1, 2]
+    assert [run["seeds_at_once"] for run in result["runs"]] == [1, 2, 2]
+    status, _, err = run("--seeds", "3", "--model.dropout", "0.2")
+    assert status == 1 and "was made with model.dropout = 0.4, not 0.2" in err and err.count("\n") == 1
+    (tmp_path / "results" / "cogs" / f"{BEST}.json").unlink()
+    status, _, err = run("--seeds", "3", "--model.dropout", "0.2")
+    assert status == 1 and "was started with model.dropout = 0.4, not 0.2" in err
+    assert run("--seeds", "3")[0] == 0  # from the runs that are there; nothing is trained
+    again = outcome(tmp_path)[BEST]
+    assert again == result
+    assert run("--seeds", "0")[0] == run("--seeds", "1", "--train.seed", "3")[0] == 1
+
+
+def test_a_row_killed_while_its_folder_was_laid_out_begins_anew(
+    like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / BEST / "seeds-0-0" / "seed-0").mkdir(parents=True)
+    (tmp_path / "runs" / BEST / "seeds-0-0" / "seed-0" / "config.toml.partial").write_text("[about")
+    arguments = command(tmp_path, like_cogs, BEST, "--seeds", "1", "--train.steps", "2")[3:]
+    assert lagr(*arguments, capsys=capsys)[0] == 0
+
+
+def test_seeds_that_never_fit_are_results(like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--seeds", "1", "--train.steps", "2", "--train.restarts", "1")
+    status, out, err = lagr(*command(tmp_path, like_cogs, WEAK, *arguments)[3:], capsys=capsys)
+    (run,) = outcome(tmp_path)[WEAK]["runs"]
+    assert status == 0 and run["failed"] and [start["kept"] for start in run["starts"]] == [False, False], err
+    assert "1 (1 failed)" in out and "1 restart of runs" in out and "1 of 1 seeds never fitted" in out
+
+
+def test_missing_data_and_alignments_are_named(
+    like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = command(tmp_path, like_cogs, f"{WEAK}-retrain", "--seeds", "1", "--train.steps", "2")[3:]
+    status, _, err = lagr(*arguments, capsys=capsys)
+    assert status == 1 and f"run `lagr reproduce {WEAK}` first" in err
+    status, _, err = lagr(*command(tmp_path, like_cogs, "k5-sigma1", "--seeds", "1")[3:], capsys=capsys)
+    assert (
+        status == 1 and "1 of 1 rows could not be run: k5-sigma1" in err and err.splitlines()[-1].startswith("lagr: ")
+    )
+    status, _, err = lagr("reproduce", "cog-table", capsys=capsys)
+    assert status == 1 and "did you mean cogs-table?" in err
+
+
+# What follows needs no training: the reports are made up.
+
+
+def fake_report(row: Row, seed: int, exact: float, steps: int | None = None, n: int = 1000) -> dict[str, Any]:
+    settings = row.config(
+        (("align", "given", ""), ("train", "seed", seed)) + ((("train", "steps", steps),) if steps else ())
+    )
+    example = {
+        "sentence": "Ava slept .",
+        "category": "a",
+        "gold": "sleep . agent ( x _ 1 , Ava )",
+        "predicted": "sleep . theme ( x _ 1 , Ava )",
+    }
+    evaluation = {
+        "n": n, "exact": exact, "low": exact - 1, "high": exact + 1, "isomorphic": exact, "blind": exact, "nodes": 99.0,
+        "edges": exact, "edges_n": n, "by_category": {"a": {"n": n // 2, "exact": 100.0}, "b": {"n": n // 2, "exact": 2 * exact - 100}},
+        "errors": {"wrong_edge_label": {"n": round(n * (100 - exact) / 100), "meaning": "", "examples": [example]}},
+    }  # fmt: skip
+    return {
+        "lagr": "0", "config": settings.to_dict(), "failed": False, "seconds": 60.0, "seeds_at_once": 2,
+        "starts": [{"seed": seed, "steps": settings.train.steps, "train_exact": 99.0, "kept": True}],
+        "machine": "a machine", "parameters": 1, "evaluation": dict.fromkeys(("train", "test", "gen"), evaluation),
+    }  # fmt: skip
+
+
+def write_reports(folder: Path, row: Row, accuracies: list[float], **more: Any) -> Path:
+    for seed, exact in enumerate(accuracies):
+        (folder / f"seed-{seed}").mkdir(parents=True)
+        (folder / f"seed-{seed}" / runs.REPORT).write_text(json.dumps(fake_report(row, seed, exact, **more)))
+    return folder
+
+
+def test_runs_made_elsewhere_become_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_reports(tmp_path / "run", rows_of(BEST)[0], [80.0, 82.0])
+    where = ("--results", str(tmp_path / "results"), "--data", str(tmp_path))
+    arguments = ("reproduce", BEST, "--from", str(folder), "--commit", "abc", *where)
+    status, out, err = lagr(*arguments, capsys=capsys)
+    assert status == 0, err
+    assert "| 82.5 ± 2.9 | **81.0 ± 1.4** | -0.5 sd | 2 |" in out and "70,000 |" in out
+    assert "without unseen words" not in out  # the data is not there to count them
+    (result,) = outcome(tmp_path).values()
+    assert [run["commit"] for run in result["runs"]] == ["abc", "abc"]
+    assert "Ava slept" not in json.dumps(result)  # sentences stay where they belong
+    status, _, err = lagr(*arguments, capsys=capsys)
+    assert status == 1 and "has seed 0 already" in err
+    status, _, err = lagr("reproduce", "cogs-strong-lstm-sh", *arguments[2:], capsys=capsys)
+    assert status == 1 and "the run has model.encoder = transformer, not lstm" in err
+    status, _, err = lagr("reproduce", "cogs-table", *arguments[2:], capsys=capsys)
+    assert status == 1 and "name the row" in err
+    status, _, err = lagr("reproduce", BEST, "--from", str(tmp_path / "none"), *where, capsys=capsys)
+    assert status == 1 and "give the folder of a finished run" in err
+
+
+def test_a_dry_run_says_what_is_left_and_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row, folder = rows_of(BEST)[0], tmp_path / "results"
+    job = reproduce.plan([row], (), None, folder, tmp_path / "runs")[0]
+    reproduce.record(job, [fake_report(row, seed, 80.0) for seed in (0, 1)], "abc", None)
+    where = ("--results", str(folder), "--out", str(tmp_path / "runs"))
+    status, out, _ = lagr("reproduce", BEST, "--dry-run", *where, capsys=capsys)
+    assert status == 0 and re.search(r"8 seeds × 70,000 steps +1 min 0 s for 2 seeds × 70,000 steps on a machine", out)
+    assert "finished" in lagr("reproduce", BEST, "--dry-run", "--seeds", "2", *where, capsys=capsys)[1]
+    status, out, _ = lagr("reproduce", "k-sigma-table", "--dry-run", "--train.steps", "500", *where, capsys=capsys)
+    assert status == 0 and len(out.splitlines()) == 13 and "5 seeds × 500 steps" in out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_table_gives_every_seed_its_due(tmp_path: Path) -> None:
+    row = rows_of(WEAK)[0]
+    settings = (("train", "steps", 7000),)
+    reports = [fake_report(row, seed, exact, 7000, 21_000) for seed, exact in enumerate((84.0, 82.0, 5.0))]
+    reports[2] |= {"failed": True, "starts": [{**reports[2]["starts"][0], "kept": False}] * 2}
+    job = reproduce.plan([row], settings, None, tmp_path, tmp_path / "runs")[0]
+    reproduce.record(job, reports, "abc", None)
+    result = results.read(tmp_path, row)
+    assert result
+    file = results.path(tmp_path, row)
+    file.write_text(json.dumps(result | {"unseen_rows": {"gen": 22}}))
+    table = tables.markdown(COGS, tmp_path)
+    (line,) = (line for line in table.splitlines() if f"`{WEAK}`" in line and line.startswith("|"))
+    assert "**57.0 ± 45.0** | -9.5 sd | 3 (1 failed) | 57.1 ± 45.1" in line and "7,000 of 70,000" in line
+    assert f"`{WEAK}`: `train.steps = 7000`; 1 restart of runs that did not fit their training data; 1 of 3 seeds never " \
+           "fitted their training data; without it: 83.0 ± 1.4." in table  # fmt: skip
+    assert table.count(tables.NOT_RUN) == len(COGS.rows) - 1
+    assert results.seconds(result) == 120  # two together, then one
+
+
+def test_accuracy_without_unseen_words_is_of_the_other_rows() -> None:
+    evaluation = {"gen": {"n": 21_000, "exact": 100 * 17_000 / 21_000}}
+    result = {"runs": [{"evaluation": evaluation}], "unseen_rows": {"gen": 22}}
+    assert results.values(result, "gen", "known_words") == [pytest.approx(100 * 17_000 / 20_978)]
+    assert results.values({**result, "unseen_rows": {}}, "gen", "known_words") == []
+
+
+def test_a_result_that_is_none_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cogs").mkdir()
+    (tmp_path / "cogs" / f"{BEST}.json").write_text("[]")
+    status, _, err = lagr("reproduce", BEST, "--dry-run", "--results", str(tmp_path), capsys=capsys)
+    assert status == 1 and "remove it, and its row runs again" in err
+
+
+def test_cells_that_are_rows_of_another_table_are_run_once() -> None:
+    for row in K_SIGMA.rows:
+        if row.outcome_of:
+            assert row.config() == rows_of(row.outcome_of)[0].config()
+    assert set(reproduce.tables_of(rows_of("cfq-weak-transformer-sh-k1-random"))) == {"cfq-table", "k-sigma-table"}
+
+
+def test_the_rows_and_the_presets_name_the_same_figures() -> None:
+    assert len(ROWS) == sum(len(table.rows) for table in TABLES.values())
+    for row, table in ROWS.values():
+        if row.has_preset:
+            row.config((("align", "given", ""),))
+            if not row.settings and row.paper:
+                about = config.read_toml(config.PRESETS / f"{row.preset}.toml")["about"]
+                assert about["paper"].startswith(Figure(row.paper[table.split].mean).text()), row.name
+
+
+def test_the_page_of_tables_is_up_to_date(tmp_path: Path) -> None:
+    """`make tables` would change nothing. Of pictures it is what they show that counts, not how it is drawn."""
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    images = tmp_path / "images"
+    images.mkdir()
+    assert tables.fill(page, ROOT / "results", images) == page
+    stamp = re.compile(r"<!-- shows \w+ -->")
+    for made in images.iterdir():
+        committed = (ROOT / "docs" / "images" / made.name).read_text(encoding="utf-8")
+        assert stamp.findall(made.read_text(encoding="utf-8")) == stamp.findall(committed), made.name
+    with pytest.raises(Exception, match="give the folder of results"):
+        tables.main([])
+
+
+def test_every_committed_result_is_of_a_row() -> None:
+    read = [row.name for row, _ in ROWS.values() if results.read(ROOT / "results", row)]
+    assert BEST in read
+
+
+def test_blind_isomorphism_forgets_node_labels_and_merges_equal_ones() -> None:
+    gold = Graph(("?x0", "actor", "M1"), ((0, "agent", 1), (1, "theme", 2)))
+    assert blindly_isomorphic(gold, Graph(("M1", "?x0", "editor"), ((1, "agent", 2), (2, "theme", 0))))
+    assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1), (1, "agent", 2))))
+    assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1),)))
+    twice = Graph(("?x0", "actor", "M1", "actor"), ((0, "agent", 1), (3, "theme", 2)))
+    assert blindly_isomorphic(gold, twice) and gold != twice
+
+
+def test_presets_show_the_papers_figure_and_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line() -> str:
+        return next(line for line in lagr("presets", capsys=capsys)[1].splitlines() if line.startswith(f"{BEST} "))
+
+    assert re.search(r"82\.5 ± 2\.9  +\d\d\.\d ± \d\.\d \(n = 10\)  COGS, strongly", line())
+    monkeypatch.setattr(results, "__file__", str(tmp_path / "lagr" / "results.py"))  # installed without the repository
+    assert re.search(r"82\.5 ± 2\.9  +–  COGS, strongly", line())
+    job = reproduce.plan(rows_of(BEST), (("train", "steps", 7000),), None, tmp_path / "results", tmp_path)[0]
+    reproduce.record(job, [fake_report(job.row, 0, 80.0, 7000)], "", None)
+    (tmp_path / "pyproject.toml").touch()
+    assert "80.0 (n = 1, 7,000 steps)" in line()
+
+
+def test_the_analysis_is_of_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row, weak = rows_of(BEST)[0], rows_of(WEAK)[0]
+    for one, accuracies in ((row, (80.0, 90.0)), (weak, (70.0,))):
+        job = reproduce.plan([one], (), None, tmp_path, tmp_path / "runs")[0]
+        reports = [fake_report(one, seed, exact) for seed, exact in enumerate(accuracies)]
+        reports[-1]["starts"] = [
+            {**reports[-1]["starts"][0], "train_exact": 40.0, "kept": False},
+            *reports[-1]["starts"],
+        ]
+        reproduce.record(job, reports, "abc", None)
+    arguments = ("--results", str(tmp_path), "--out", str(tmp_path / "pictures"))
+    status, out, _ = lagr("analyse", "cogs-table", *arguments, capsys=capsys)
+    assert status == 0
+    assert "| b | 70.0 ± 14.1 | 40.0 |" in out  # by category
+    assert "| a wrong edge label between right nodes | 100.0 ± 0.0 | 100.0 |" in out  # of the sentences that are wrong
+    (line,) = (line for line in out.splitlines() if f"`{WEAK}`" in line)  # the strong row has no alignments to find
+    assert line.endswith("| 10 | 1 | yes | 2 | 1 | 50 % | 95 % | 40.0, 99.0 |")
+    assert "prefers-color-scheme: dark" in (tmp_path / "pictures" / "categories.svg").read_text()
+    status, _, err = lagr("analyse", "cfq-table", *arguments, capsys=capsys)
+    assert status == 1 and "run `lagr reproduce cfq-table` first" in err
+
+
+def test_predictions_of_a_run_are_drawn(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = lagr("analyse", str(small_run), "--split", "gen", "--out", str(tmp_path), capsys=capsys)
+    files = [Path(line) for line in out.splitlines()]
+    assert status == 0 and files, err
+    for file in files:
+        gold = ">gold<" in file.read_text()
+        assert gold == file.name.startswith("wrong") and (gold or file.name.startswith("right"))

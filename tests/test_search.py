@@ -1,0 +1,111 @@
+"""`lagr search`: what is searched, on what it is decided, and that a killed search goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagr import config, runs, search
+from lagr.cli import main
+from lagr.errors import ConfigError, RunError
+
+optuna = pytest.importorskip("optuna")
+
+TINY = ("--data.size", "80", "--model.width", "16", "--model.encoder_layers", "1", "--train.steps", "60", "--train.batch", "16",
+        "--align.hold", "0", "--align.start", "model", "--train.evaluate_every", "0", "--train.save_every", "5")  # fmt: skip
+
+
+def command(out: Path, *more: str) -> list[str]:
+    return ["search", "quickstart", "--trials", "2", "--out", str(out), *TINY, *more]
+
+
+def trials(out: Path) -> list[Any]:
+    backend = optuna.storages.journal.JournalFileBackend(str(out / "journal.log"))
+    return optuna.load_study(study_name="quickstart", storage=optuna.storages.JournalStorage(backend)).trials
+
+
+def test_a_killed_search_goes_on_with_its_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "lagr.cli", *command(tmp_path)], stderr=subprocess.DEVNULL)
+    state = tmp_path / "trial-0" / runs.STATE
+    while not state.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (killed,) = trials(tmp_path)
+    assert state.exists() and killed.state.name == "RUNNING"
+
+    assert main(command(tmp_path)) == 0
+    out, err = capsys.readouterr()
+    failed, again, second = trials(tmp_path)
+    assert failed.state.name == "FAIL" and again.params == killed.params and again.user_attrs["folder"] == "trial-0"
+    assert second.user_attrs["folder"] == "trial-2" and "best of 2" in err
+    assert set(again.params) == {"train.learning_rate", "model.dropout", "model.heads"}  # the rest is given
+    best = config.load(str(tmp_path / "best.toml"))
+    assert out.strip() == config.to_toml(best).strip() and best.model.width == 16
+    assert {best.train.learning_rate, best.model.dropout} <= {*again.params.values(), *second.params.values()}
+
+    # Nothing but train and dev was looked at.
+    report = json.loads((tmp_path / "trial-0" / "seed-0" / runs.REPORT).read_text())
+    assert set(report["evaluation"]) == {"train", "dev"}
+    assert again.value == report["evaluation"]["dev"]["exact"]
+
+    assert main(command(tmp_path)) == 0 and len(trials(tmp_path)) == 3  # all trials are there: none is run
+    capsys.readouterr()
+    assert main(command(tmp_path, "--train.clip", "2")) == 1
+    assert "was begun with other settings" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_batch(settings: config.Config, *rest: Any) -> None:
+        raise RunError("the loss is no longer a number")
+
+    monkeypatch.setattr(search, "train_batch", train_batch)
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
+    assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
+
+
+def test_what_is_searched_is_the_papers_grid() -> None:
+    strong, lstm, cfq = (config.load(name) for name in ("cogs-strong-transformer-sep", "cogs-strong-lstm-sep", "cfq-weak-transformer-sh-k1"))  # fmt: skip
+    assert set(search.space(strong, set(), False)) == {
+        "train.learning_rate", "train.batch", "model.dropout", "model.width", "model.encoder_layers", "model.heads"
+    }  # fmt: skip
+    assert "model.heads" not in search.space(lstm, set(), False)
+    assert "model.width" not in search.space(strong, {"model.width"}, False)
+    assert "train.warmup" in search.space(cfq, set(), False)
+    assert set(search.space(cfq, set(), True)) == {"align.candidates", "align.noise"}
+    with pytest.raises(ConfigError, match="strongly supervised"):
+        search.space(strong, set(), True)
+    # What the paper found best is in its own grid.
+    for settings in (strong, lstm, cfq):
+        for name, values in search.space(settings, set(), False).items():
+            section, key = name.split(".")
+            assert getattr(getattr(settings, section), key) in values, name
+
+
+def test_cfq_is_searched_on_the_random_split_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def open_source(name: str, data: Any, partition: str, *more: Any) -> Any:
+        opened.append((name, partition))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(search, "open_source", open_source)
+    with pytest.raises(ConfigError, match="enough"):
+        search.search("cfq-weak-transformer-sh-k1", (), tmp_path / "journal", tmp_path, 1)
+    assert opened == [("cfq", "random_split")]
+
+
+def test_without_optuna_it_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(command(tmp_path)) == 1
+    assert capsys.readouterr().err == "lagr: the search needs optuna; pip install 'lagr[search]'\n"
