@@ -28,8 +28,8 @@ from lagr.evaluate import evaluate as score
 from lagr.evaluate import evaluate_parser
 from lagr.forms import FORMALISMS
 from lagr.graph import Graph
-from lagr.model import GraphDistribution
-from lagr.parser import Parser, build
+from lagr.model import GraphDistribution, LAGr
+from lagr.parser import Parser
 from lagr.supervision import training_examples
 from lagr.train import Trainer, choose_device, machine
 from lagr.vocab import Vocabulary
@@ -243,7 +243,7 @@ def _trained_parser(settings: configs.Config, source: Source) -> Parser:
         trainer = _trainer(settings, 1, Path(folder), source)
         for _ in range(settings.train.steps):
             trainer._take_step()
-        model = build(settings, trainer.vocab)
+        model = LAGr(*trainer.vocab.sizes, **settings.model.options())
         model.load_state_dict(trainer.engine.weights_of(0))
     return Parser(model, trainer.vocab, source.formalism, settings, trainer.device)
 
@@ -316,7 +316,8 @@ def one_sentence() -> Result:
     from lagr.export import OnnxModel, export_onnx
 
     settings = configs.override(_settings("strong", "cpu"), [("model", "width", 256)])
-    model = build(settings, Vocabulary.of(open_source("mini", size=1000).read("train"))).eval()
+    vocab = Vocabulary.of(open_source("mini", size=1000).read("train"))
+    model = LAGr(*vocab.sizes, **settings.model.options()).eval()
     tokens, lengths = torch.randint(2, 90, (1, 1, 14)), torch.tensor([[14]])
     with TemporaryDirectory() as folder, torch.inference_mode():
         file = Path(folder) / "model.onnx"

@@ -134,12 +134,8 @@ class LAGr(nn.Module):
         return log_softmax(node_logits), edge_log_probs(queries, keys)
 
     def compile_parts(self, tokens: int) -> None:
-        """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
-        if isinstance(self.encode, LSTM):
-            self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
-        elif not kernels.fit(next(self.encode.parameters()), tokens):
-            for layer in self.encode.layers:
-                layer.compile(dynamic=False)
+        """Compiles what has no kernels of its own, for sentences of up to so many tokens."""
+        self.encode.compile_parts(tokens)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 

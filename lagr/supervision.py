@@ -16,13 +16,15 @@ from lagr.errors import ConfigError, DataError, RunError
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
-    """The training split, with the alignments that the configuration asks for, or without any.
+    """The training split, with the alignments that the configuration asks for, or without any; for seq2seq, as it is.
 
     Weak supervision must not see an alignment, not even in the order of the nodes: they are shuffled.
     """
     examples = source.read("train")
     if not examples:
         raise DataError(f"{source.name} has no training sentences")
+    if config.model.kind == "seq2seq":
+        return examples
     layers = config.model.graph_layers
     if config.align.given:
         examples = _with_given_alignments(examples, config.align.given, source, layers)
@@ -47,6 +49,8 @@ def training_examples(config: Config, source: Source) -> list[Example]:
 def learned_alignments(run: Path, source: Source) -> list[Example]:
     """The training examples of a weakly supervised run, with the alignments that it settled on."""
     config, _ = runs.read_config(runs.open_run(run))
+    if config.model.kind == "seq2seq":
+        raise RunError(f"{run} has no alignments: it writes forms (model.kind = seq2seq)")
     if not (run / runs.ALIGNMENTS).is_file():
         raise RunError(f"{run} has no learned alignments: it is not finished, or was trained with strong supervision")
     table = runs.read_tensors(run / runs.ALIGNMENTS)[0]["alignments"].tolist()
