@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lagr import config as configs
 from lagr.batch import pad_tokens
-from lagr.bench_references import Published, Seq2Seq, graphs_pair_by_pair
+from lagr.bench_references import Published, graphs_pair_by_pair
 from lagr.datasets import Example, Source, open_source
 from lagr.errors import DataError
 from lagr.evaluate import evaluate as score
@@ -30,6 +31,7 @@ from lagr.forms import FORMALISMS
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
 from lagr.parser import Parser
+from lagr.seq2seq import END, Seq2Seq
 from lagr.supervision import training_examples
 from lagr.train import Trainer, choose_device, machine
 from lagr.vocab import Vocabulary
@@ -262,12 +264,27 @@ def _parse(settings: configs.Config, device: str) -> Result:
     vocab = parser.vocab
     sentences = [example.tokens for example in examples]
     ours = milliseconds(lambda: parser.decode(sentences), 3)
-    baseline = Seq2Seq(vocab.sizes[0], 200, settings).to(device).eval()
+    options = configs.override(settings, [("model", "kind", "seq2seq")]).model.options()
+    baseline = Seq2Seq(vocab.sizes[0], 200, **options).to(device).eval()
     lengths = [len((example.form or "").split()) for example in examples]
-    other = milliseconds(lambda: baseline.greedy(sentences, lengths, vocab, device), 3)
+    other = milliseconds(lambda: _written(baseline, sentences, lengths, vocab, device), 3)
     rates = {f"{who}_per_second": round(1e3 * len(sentences) / ms) for who, ms in (("ours", ours), ("other", other))}
     what = f"{len(sentences)} sentences of mini, width {settings.model.width}"
     return _result(what, ours, "seq2seq Transformer, greedy", other, **rates)
+
+
+@torch.inference_mode()
+def _written(
+    model: Seq2Seq, sentences: Sequence[Sequence[str]], lengths: Sequence[int], vocab: Vocabulary, device: str
+) -> list[Tensor]:
+    """Forms as long as the real ones, written by an untrained model that never ends one by itself."""
+    model.bias.data[..., END] = -torch.inf
+    order, written = sorted(range(len(sentences)), key=lambda row: lengths[row]), []
+    for at in range(0, len(order), 128):
+        rows = order[at : at + 128]
+        tokens = pad_tokens([sentences[row] for row in rows], vocab, device)
+        written.append(model.write(*tokens, longest=max(lengths[row] for row in rows))[0])
+    return written
 
 
 def evaluate() -> Result:

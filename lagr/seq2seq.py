@@ -33,6 +33,23 @@ from lagr.model import aligned, log_softmax
 END = 0
 
 
+class Cache:
+    """Keys and values of all that is written, in a table that doubles when it is full: a step writes one token's."""
+
+    def __init__(self) -> None:
+        self.table, self.length = torch.empty(0), 0
+
+    def extended(self, new: Tensor) -> Tensor:
+        """Those so far, with the next token's (2, W, B, heads, 1, d) at the end."""
+        if self.length == 0:
+            self.table = new.repeat_interleave(16, dim=-2)
+        elif self.length == self.table.shape[-2]:
+            self.table = torch.cat([self.table, self.table], dim=-2)
+        self.table[..., self.length, :] = new[..., 0, :]
+        self.length += 1
+        return self.table[..., : self.length, :]
+
+
 class DecoderLayer(nn.Module):
     """Attention to what is written, attention to the sentence, a feed-forward part; post-norm, as in the encoder."""
 
@@ -53,32 +70,29 @@ class DecoderLayer(nn.Module):
         self.attention_norm, self.sentence_norm = Norm(copies, width), Norm(copies, width)
         self.feedforward_norm = Norm(copies, width)
 
-    def forward(
-        self, x: Tensor, sentence: Tensor, present: Tensor, written: Tensor | None, keys: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """x (W, B, T, D) and the keys and values, x's included, of all that is written (2, W, B, heads, …, d).
+    def forward(self, x: Tensor, sentence: Tensor, present: Tensor, cache: Cache | None, keys: Tensor | None) -> Tensor:
+        """x (W, B, T, D): all that is written or, with a cache of what stands before it, one token.
 
-        sentence: keys and values of the sentence; written: those of what stands before x.
+        sentence (2, W, B, heads, N, d): its keys and values; present: which of them are.
         """
         drop, projected = self.dropout, by_head(self.attend(x), 3, self.heads)
-        query, new = projected[0], projected[1:]
-        written = new if written is None else torch.cat([written, new], dim=-2)
-        mixed = mix(query, written[0], written[1], _not_later(x.shape[2], written), keys, drop, site=0)
+        if cache is None:
+            (query, key, value), visible = projected, _not_later(x)
+        else:
+            query, (key, value), visible = projected[0], cache.extended(projected[1:]), None
+        mixed = mix(query, key, value, visible, keys, drop, site=0)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         mixed = mix(by_head(self.ask(x), 1, self.heads)[0], sentence[0], sentence[1], present, keys, drop, site=2)
         x = normalised_sum(x, self.recalled(mixed), None, self.sentence_norm, keys, drop, site=3)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=4)
         narrow = self.narrow
-        x = normalised_sum(x, narrow.product(hidden), narrow.bias, self.feedforward_norm, keys, drop, site=5)
-        return x, written
+        return normalised_sum(x, narrow.product(hidden), narrow.bias, self.feedforward_norm, keys, drop, site=5)
 
 
-def _not_later(queries: int, written: Tensor) -> Tensor | None:
-    """Which places the last so many may look at: their own and those before; None where that is all.   (K, Q)"""
-    if queries == 1:
-        return None
-    place = torch.arange(written.shape[-2], device=written.device)
-    return place[:, None] <= place[-queries:]
+def _not_later(x: Tensor) -> Tensor:
+    """Which places a place may look at: its own and those before.   (T, T)"""
+    place = torch.arange(x.shape[2], device=x.device)
+    return place[:, None] <= place
 
 
 @dataclass
@@ -87,7 +101,7 @@ class Attended:
 
     sentence: list[Tensor]  # (2, W, B, heads, N, d) each
     present: Tensor  # (W, B, 1, N, 1)
-    written: list[Tensor | None]
+    written: list[Cache] | None  # None: all is written at once
 
 
 class TransformerDecoder(nn.Module):
@@ -100,16 +114,18 @@ class TransformerDecoder(nn.Module):
             DecoderLayer(copies, width, heads, feedforward, dropout) for _ in range(1 if shared else layers)
         )
 
-    def begin(self, encoded: Tensor, lengths: Tensor) -> Attended:
-        sentence = [by_head(layer.recall(encoded), 2, self.heads) for layer in self.layers]  # type: ignore[operator]
+    def begin(self, encoded: Tensor, lengths: Tensor, one_by_one: bool = False) -> Attended:
+        """one_by_one: tokens will come one at a time."""
+        sentence = [by_head(layer.recall(encoded), 2, self.heads).contiguous() for layer in self.layers]  # type: ignore[operator]
         present = are_present(lengths, encoded.shape[2])[:, :, None, :, None]
-        return Attended(sentence, present, [None] * self.depth)
+        return Attended(sentence, present, [Cache() for _ in range(self.depth)] if one_by_one else None)
 
     def forward(self, x: Tensor, state: Attended, keys: Tensor | None) -> Tensor:
         """The next T tokens in context, all at once. keys (layers, W)   (W, B, T, D) → (W, B, T, D)"""
         for number in range(self.depth):
             at, key = number % len(self.layers), None if keys is None else keys[number]
-            x, state.written[number] = self.layers[at](x, state.sentence[at], state.present, state.written[number], key)
+            cache = state.written[number] if state.written else None
+            x = self.layers[at](x, state.sentence[at], state.present, cache, key)
         return x
 
     def compile_parts(self) -> None:
@@ -146,7 +162,7 @@ class LSTMDecoder(nn.Module):
             Affine(copies, 2 * width, width, bias=False),
         )
 
-    def begin(self, encoded: Tensor, lengths: Tensor) -> Remembered:
+    def begin(self, encoded: Tensor, lengths: Tensor, one_by_one: bool = False) -> Remembered:
         half = encoded.shape[-1] // 2
         # Each direction of the encoder ends at one end; its state stands still on padding.
         ends = torch.cat([encoded[:, :, -1, :half], encoded[:, :, 0, half:]], dim=-1)
@@ -243,7 +259,7 @@ class Seq2Seq(nn.Module):
 
         Ends when all forms have ended, or after `longest` tokens (the configuration's longest_form, if not given).
         """
-        state = self.decode.begin(self.encode(self.embed(tokens, None), lengths, None), lengths)
+        state = self.decode.begin(self.encode(self.embed(tokens, None), lengths, None), lengths, one_by_one=True)
         token = tokens.new_full((*lengths.shape, 1), END)
         ended, total = torch.zeros_like(lengths, dtype=torch.bool), torch.zeros_like(lengths, dtype=torch.float32)
         written = []
