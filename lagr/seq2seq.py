@@ -173,22 +173,24 @@ class LSTMDecoder(nn.Module):
 
     def forward(self, x: Tensor, state: Remembered, keys: Tensor | None) -> Tensor:
         """The next T tokens in context, one after the other. keys (1, W)   (W, B, T, D) → (W, B, T, D)"""
-        W, B, T, D = x.shape
-        gates, outputs = self.words(x), []
-        ones = x.new_ones(W, T, 1 + len(self.layers), B, D)
-        kept = dropout(ones, self.dropout, None if keys is None else keys[0], site=0)
-        for t in range(T):
+        gates, kept, outputs = self.words(x), self.kept(x, None if keys is None else keys[0]), []
+        for t in range(x.shape[2]):
             state.hidden, state.cell, state.found = self.step(
                 gates[:, :, t], kept[:, t], state.hidden, state.cell, state.found, state.sentence, state.present
             )
             outputs.append(state.found)
         return torch.stack(outputs, dim=2)
 
+    def kept(self, x: Tensor, keys: Tensor | None) -> Tensor:
+        """What dropout multiplies with, after every layer and where these have looked.   (W, T, layers + 1, B, D)"""
+        W, B, T, D = x.shape
+        return dropout(x.new_ones(W, T, len(self.layers) + 1, B, D), self.dropout, keys, site=0)
+
     def step(
         self, gates: Tensor, kept: Tensor, hidden: tuple[Tensor, ...], cell: tuple[Tensor, ...],
         found: Tensor, sentence: Tensor, present: Tensor,
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Tensor]:  # fmt: skip
-        """gates (W, B, 4·D): what the token gives; kept (W, layers + 1, B, D): dropout."""
+        """One more token: states, cells, and what was found. gates (W, B, 4·D): what the token gives."""
         x, new_hidden, new_cell = found, [], []
         for number, layer in enumerate(self.layers):
             raw = layer(torch.cat([x, hidden[number]], dim=-1))
@@ -201,7 +203,9 @@ class LSTMDecoder(nn.Module):
         return tuple(new_hidden), tuple(new_cell), found
 
     def compile_parts(self) -> None:
-        self.step = torch.compile(self.step, dynamic=False)  # type: ignore[method-assign]
+        """The step, not the loop: a compiler would write out a loop of a hundred steps and more."""
+        for name in ("kept", "step"):
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
 
 class Seq2Seq(nn.Module):
@@ -246,6 +250,10 @@ class Seq2Seq(nn.Module):
         encoded = self.encode(self.embed(tokens, of_words), lengths, of_encoder)
         before = F.pad(form[..., :-1], (1, 0), value=END)
         hidden = self.decode(self.embed_form(before, of_form), self.decode.begin(encoded, lengths), of_decoder)
+        return self.score_of(hidden, form)
+
+    def score_of(self, hidden: Tensor, form: Tensor) -> Tensor:
+        """log p of these tokens as the next ones.   (S, B, T, D), (S, B, T) → (S, B, T)"""
         return self.score(hidden).gather(-1, form[..., None]).squeeze(-1)
 
     def score(self, hidden: Tensor) -> Tensor:
@@ -286,7 +294,10 @@ class Seq2Seq(nn.Module):
         """Compiles what has no kernels of its own, for sentences of up to so many tokens."""
         self.encode.compile_parts(tokens)
         self.decode.compile_parts()
-        self.score = torch.compile(self.score, dynamic=False)  # type: ignore[method-assign]
+        for part in (self.embed, self.embed_form):
+            part.compile(dynamic=False)
+        for name in ("keys_of_parts", "score_of"):
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
 
 def form_loss(log_probs: Tensor, form: Tensor) -> Tensor:

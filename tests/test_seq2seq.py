@@ -176,6 +176,18 @@ def test_dropout_follows_from_its_key_in_every_layer() -> None:
         assert len({int(key) for part in parts for key in part.flatten()}) == sum(part.numel() for part in parts)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_in_bf16_looks_at_no_number_on_the_host(kind: str) -> None:
+    """Tensors without numbers stand in for a GPU's, on which a step is recorded; matrices are in bf16 there."""
+    model = model_of(kind, dropout=0.2).to("meta")
+    for parameter in model.parameters():
+        if parameter.dim() == 3 and parameter.shape[1] > 1:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    tokens, lengths, form, keys = (x.to("meta") for x in (TOKENS, LENGTHS, FORM, make_keys(torch.tensor([5]), 1)))
+    loss = form_loss(model(tokens, lengths, form, keys), form)
+    assert loss.dtype == torch.float32 and len(torch.autograd.grad(loss.sum(), list(model.parameters()))) > 5
+
+
 # Training
 
 SMALL = [
