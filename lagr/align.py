@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lagr.chance import normal
 from lagr.matching import best_assignment
@@ -56,20 +56,33 @@ def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
     """
     log_probs = dist.node_log_probs.transpose(1, 2)  # (B, V, M)
     of_label = log_probs.gather(1, target.nodes[..., None].expand(-1, -1, log_probs.shape[2]))
-    return of_label - log_probs[:, NULL, None]
+    gain = of_label - log_probs[:, NULL, None]
+    return gain if dist.valency_log_probs is None else gain + valency_gain(dist.valency_log_probs, target)
+
+
+def valency_gain(log_probs: Tensor, target: Target) -> Tensor:
+    """What node j gains in slot m by its valencies, over none: they are labels of the node too.   (B, J, M)"""
+    B, J = target.nodes.shape
+    E, numbers = log_probs.shape[-2:]
+    ends = torch.stack([target.sources, target.targets], dim=1)  # (B, 2, G)
+    place = ends * (E + 1) + target.labels[:, None]
+    counts = place.new_zeros(B, 2, J * (E + 1)).scatter_add_(2, place, torch.ones_like(place))
+    counts = counts.view(B, 2, J, E + 1)[..., 1:].clamp(max=numbers - 1).transpose(1, 2)  # (B, J, 2, E)
+    chosen = nn.functional.one_hot(counts, numbers).to(log_probs.dtype).flatten(2)
+    gain = log_probs - log_probs[..., :1]
+    return chosen @ gain.flatten(2).transpose(1, 2)
 
 
 def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
     """What a graph's edges gain under each candidate: Σ log p(ξ = e | x) − log p(ξ = null | x).   (B, K)"""
     B, K, _ = candidates.shape
-    M, E = dist.edge_log_probs.shape[2:]
 
     def slot_of(node: Tensor) -> Tensor:
         return candidates.gather(2, node[:, None].expand(B, K, -1))
 
-    pair = (slot_of(target.sources) * M + slot_of(target.targets)) * E  # (B, K, G)
-    flat = dist.edge_log_probs.flatten(1)[:, None].expand(B, K, -1)
-    gain = flat.gather(2, pair + target.labels[:, None]) - flat.gather(2, pair + NULL)
+    sentence = torch.arange(B, device=candidates.device)[:, None, None]
+    pair = sentence, slot_of(target.sources), slot_of(target.targets)  # (B, K, G) each
+    gain = dist.edge_log_probs[(*pair, target.labels[:, None])] - dist.edge_log_probs[(*pair, NULL)]
     return (gain * (target.labels != NULL)[:, None]).sum(2)
 
 

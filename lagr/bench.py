@@ -1,6 +1,7 @@
 """`lagr bench`: ours and the alternative, side by side in one run. Ratios carry over to other machines, times don't.
 
-Every benchmark returns {"what", "ours_ms", "other", "other_ms", "ratio"}; ratio says how many times faster ours is.
+Every benchmark returns {"what", "ours_ms", "other", "other_ms", "ratio"}; ratio says how many times faster ours is. The
+profile has "parts" instead of an alternative.
 """
 
 from __future__ import annotations

@@ -45,6 +45,10 @@ class Model:
     feedforward: int = option(0, "width of the feed-forward part (transformer); 0: the same as width")
     dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
+    positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
+    valency: int = option(
+        0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't", kind="lagr"
+    )
     edge_width: int = option(
         0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …", kind="lagr"
     )
@@ -143,6 +147,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"model.width {model.width} must be a multiple of 2 · model.heads, {2 * model.heads}")
     if model.encoder == "lstm" and model.shared_layers:
         raise ConfigError("model.shared_layers needs model.encoder = transformer")
+    if model.positions == "rotary" and model.edge_width % 2:
+        raise ConfigError(f"model.edge_width {model.edge_width} must be even for rotary positions")
     if model.encoder == "lstm" and model.width % 2:
         raise ConfigError(f"model.width {model.width} must be even for a bidirectional LSTM")
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from lagr.graph import Edge, Graph
-from lagr.model import NULL, GraphDistribution
+from lagr.model import NULL, GraphDistribution, GraphLabels, valencies
+from lagr.valency import best_edges
 from lagr.vocab import Vocabulary
 
 
@@ -31,17 +36,27 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
     occupied = (node_best > dist.node_log_probs[..., NULL]) & dist.slots
     joined = (edge_best > dist.edge_log_probs[..., NULL]) & occupied[:, :, None] & occupied[:, None, :]
     at_node, at_edge = occupied.nonzero(as_tuple=True), joined.nonzero(as_tuple=True)
+    edge_labels = dist.edge_log_probs[at_edge].argmax(-1)
+    if dist.valency_log_probs is None:
+        wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
+    else:
+        labels = torch.zeros_like(joined, dtype=torch.long)
+        labels[at_edge] = edge_labels
+        labels = agreeing(dist, occupied, labels)
+        wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels))
+        joined = labels != NULL
+        at_edge = joined.nonzero(as_tuple=True)
+        edge_labels = labels[at_edge]
     number = occupied.cumsum(1) - 1  # of the node in a slot, among those of its sentence
     sentence, source, target = at_edge
-    wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
 
     # What all sentences have, in one row each, of which every sentence takes its share.
     slots = iter(at_node[1].tolist())
     node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist())
     node_probabilities = iter(node_best[at_node].exp().tolist())
-    edge_labels = map(vocab.edge_label, dist.edge_log_probs[at_edge].argmax(-1).tolist())
-    edges = map(Edge, number[sentence, source].tolist(), edge_labels, number[sentence, target].tolist())
-    edge_probabilities = iter(edge_best[at_edge].exp().tolist())
+    edge_names = map(vocab.edge_label, edge_labels.tolist())
+    edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
+    edge_probabilities = iter(dist.edge_log_probs[(*at_edge, edge_labels)].exp().tolist())
     shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
     return [
         Decoded(
@@ -52,3 +67,18 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
         )
         for n, e, whole in shares
     ]
+
+
+def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor) -> Tensor:
+    """The edges with those of some sentences chosen again: where their numbers are not the likeliest valencies."""
+    assert dist.valency_log_probs is not None
+    likeliest = dist.valency_log_probs.argmax(-1)
+    here = valencies(labels, *dist.valency_log_probs.shape[-2:])
+    disagree = ((here != likeliest).flatten(2).any(2) & occupied).any(1)
+    for b in disagree.nonzero()[:, 0].tolist():
+        at = occupied[b].nonzero()[:, 0]
+        edges = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
+        numbers = dist.valency_log_probs[b, at].double().cpu().numpy()
+        best = best_edges(edges[..., 1:] - edges[..., :1], numbers[:, 0], numbers[:, 1])
+        labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(best)).to(labels.device)
+    return labels

@@ -7,6 +7,7 @@ and one for edges where they are separate. All of them take one matrix product, 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,9 +88,11 @@ def sine_positions(length: int, width: int, device: torch.device) -> Tensor:
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward part, each added to its input and normalised after (post-norm)."""
 
-    def __init__(self, copies: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(
+        self, copies: int, width: int, heads: int, feedforward: int, dropout: float, rotary: bool = False
+    ) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.rotary = heads, dropout, rotary
         self.attend, self.attended = (
             Affine(copies, width, 3 * width, bias=False),
             Affine(copies, width, width, bias=False),
@@ -103,19 +106,39 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
-        mixed = attention(self.attend(x), lengths, keys, self.heads, drop)
+        projected = self.attend(x)
+        mixed = attention(self.turned(projected) if self.rotary else projected, lengths, keys, self.heads, drop)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
         return normalised_sum(
             x, self.narrow.product(hidden), self.narrow.bias, self.feedforward_norm, keys, drop, site=3
         )
 
+    def turned(self, projected: Tensor) -> Tensor:
+        """Queries and keys rotated by their positions, values as they are."""
+        by_head = projected.view(*projected.shape[:-1], 3, self.heads, -1)
+        token = torch.arange(projected.shape[2], device=projected.device)[:, None, None]
+        return torch.cat([rotated(by_head[..., :2, :, :], token), by_head[..., 2:, :, :]], dim=-3).flatten(-3)
+
+
+def rotated(x: Tensor, position: Tensor) -> Tensor:
+    """Turns pairs of numbers by angles in proportion to the position, so that products depend on distances alone.
+
+    position: broadcasts over all axes of x but the last.
+    """
+    half = x.shape[-1] // 2
+    rate = torch.exp(torch.arange(half, device=x.device) * (-math.log(10000.0) / half))
+    angle = position[..., None] * rate
+    sine, cosine = torch.sin(angle).to(x.dtype), torch.cos(angle).to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+
 
 def normalised_sum(
     x: Tensor, y: Tensor, bias: Tensor | None, norm: Norm, keys: Tensor | None, drop: float, site: int
 ) -> Tensor:
     """norm(x + dropout(y + bias))   (W, B, N, D)"""
-    if x.is_cuda:
+    if kernels.usable(x):
         from lagr.kernels import sublayer
 
         return sublayer.normalised_sum(x, y, bias, norm.scale, norm.shift, keys, drop, site)
@@ -125,7 +148,7 @@ def normalised_sum(
 
 def rectified(y: Tensor, bias: Tensor | None, keys: Tensor | None, drop: float, site: int) -> Tensor:
     """dropout(relu(y + bias))   (W, B, N, D)"""
-    if y.is_cuda:
+    if kernels.usable(y):
         from lagr.kernels import sublayer
 
         return sublayer.rectified(y, bias, keys, drop, site)
@@ -144,8 +167,8 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
 
     projected: queries, keys and values side by side.
     """
-    N = projected.shape[2]
-    if kernels.fit(projected, N):
+    N, d = projected.shape[2], projected.shape[-1] // (3 * heads)
+    if kernels.fit(projected, N, d):
         from lagr.kernels.attention import attention as on_chip
 
         mixed: Tensor = on_chip(projected, lengths, keys, heads, drop)
@@ -183,12 +206,20 @@ class Transformer(nn.Module):
     """shared: one layer, passed as often as there would be layers (a Universal Transformer)."""
 
     def __init__(
-        self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float, shared: bool = False
+        self,
+        copies: int,
+        width: int,
+        layers: int,
+        heads: int,
+        feedforward: int,
+        dropout: float,
+        rotary: bool = False,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         self.depth = layers
         self.layers = nn.ModuleList(
-            TransformerLayer(copies, width, heads, feedforward, dropout) for _ in range(1 if shared else layers)
+            TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(1 if shared else layers)
         )
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
@@ -199,10 +230,13 @@ class Transformer(nn.Module):
         return x
 
     def compile_parts(self, tokens: int) -> None:
-        """Compiles the layers where they have no kernels of their own for so many tokens. Equal layers share code."""
-        if not kernels.fit(next(self.parameters()), tokens):
-            for layer in self.layers:
+        """Compiles what has no kernels of its own for so many tokens. Equal layers share code."""
+        layers: Any = self.layers
+        for layer in layers:
+            if not kernels.fit(layer.attend.weight, tokens, layer.attend.weight.shape[1] // layer.heads):
                 layer.compile(dynamic=False)
+            elif layer.rotary:
+                layer.turned = torch.compile(layer.turned, dynamic=False)
 
 
 class LSTMLayer(nn.Module):
@@ -229,9 +263,9 @@ class LSTMLayer(nn.Module):
         gates = gates + self.recurrent.bias.to(gates.dtype).view(W, 2, 1, -1)  # for all steps at once
         hidden, cell = (gates.new_zeros(W, 2, B, self.size, dtype=dtype) for dtype in (gates.dtype, torch.float32))
         states = []
-        for step in range(N):
+        for step, inputs in enumerate(gates.unbind()):
             recurrent = self.recurrent.product(hidden.view(2 * W, B, self.size)).view(W, 2, B, -1)
-            cell, hidden = lstm_step(gates[step], recurrent, cell, hidden, lengths, step, N)
+            cell, hidden = lstm_step(inputs, recurrent, cell, hidden, lengths, step, N)
             states.append(hidden)
         read = torch.stack(states, dim=3)  # (W, 2, B, N, size)
         return torch.cat([read[:, 0], read[:, 1].flip(2)], dim=-1)
@@ -244,7 +278,7 @@ def lstm_step(
 
     inputs and recurrent (W, 2, B, 4·size), cell and hidden (W, 2, B, size), lengths (W, B).
     """
-    if inputs.is_cuda:
+    if kernels.usable(inputs):
         from lagr.kernels.lstm import lstm_step as on_chip
 
         after: tuple[Tensor, Tensor] = on_chip(inputs, recurrent, cell, hidden, lengths, step, tokens)

@@ -81,6 +81,7 @@ class Engine:
             self.reset(s, seed)
         self.recorded: dict[tuple[int, bool], tuple[Any, Tensor]] = {}
         if device == "cuda":
+            self.pool = torch.cuda.graph_pool_handle()  # one for all graphs: none runs while another does
             torch._dynamo.config.recompile_limit = 64  # every bucket is a shape of its own
             for name in ("_keys", "_update"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
@@ -185,7 +186,7 @@ class Engine:
                 self._step(bucket, infer, place)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self.pool):
             self._step(bucket, infer, place)
         self.load_state(before)
         return graph, place

@@ -21,15 +21,16 @@ NEEDS = "needs packages that are not installed: pip install 'lagr[onnx]'"
 
 
 class _Flat(nn.Module):
-    """The model with plain tensors in and out: tokens (B, N) and lengths (B,) → log π and log ρ."""
+    """The model with plain tensors in and out: tokens (B, N) and lengths (B,) → log π, log ρ, and valencies if any."""
 
     def __init__(self, model: LAGr) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         dist = self.model(tokens[None], lengths[None])
-        return dist.node_log_probs, dist.edge_log_probs
+        parts = (dist.node_log_probs, dist.edge_log_probs, dist.valency_log_probs)
+        return tuple(part for part in parts if part is not None)
 
 
 def export_onnx(model: LAGr, file: Path) -> None:
@@ -50,7 +51,7 @@ def export_onnx(model: LAGr, file: Path) -> None:
             example,
             str(file),
             input_names=["tokens", "lengths"],
-            output_names=["node_log_probs", "edge_log_probs"],
+            output_names=["node_log_probs", "edge_log_probs", *(["valency_log_probs"] if model.valency else [])],
             dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
             dynamo=True,
             external_data=False,
@@ -76,6 +77,6 @@ class OnnxModel:
 
     def __call__(self, tokens: Tensor, lengths: Tensor) -> GraphDistribution:
         inputs = {"tokens": tokens[0].numpy(), "lengths": lengths[0].numpy()}
-        nodes, edges = (torch.from_numpy(array) for array in self.session.run(None, inputs))
+        nodes, edges, *numbers = (torch.from_numpy(array) for array in self.session.run(None, inputs))
         slots = (torch.arange(tokens.shape[-1]) < lengths[0, :, None]).repeat_interleave(self.graph_layers, dim=1)
-        return GraphDistribution(nodes, edges, slots)
+        return GraphDistribution(nodes, edges, slots, *numbers)

@@ -1,7 +1,7 @@
 """How much memory training or parsing will need, said before it begins, and one line where it runs out all the same.
 
 The estimate counts what is held at the fullest moment of a step, from the sizes alone. `lagr bench scaling` puts it
-beside what was measured; it is more often too low than too high, so what it refuses does not fit.
+beside what was measured. It may be a fifth too high, so a run is refused where it is far beyond what is free.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from lagr.seq2seq import Seq2Seq
 GIB = 2**30
 FLOAT, HALF, LONG = 4, 2, 8  # bytes
 GPU_WORKSPACES = GIB // 4  # what the libraries of a GPU take, however small the model is
+OUT_OF_MEMORY = "can't allocate memory|out of memory|ALLOC_FAILED|OutOfResources|out of resource"
+DOUBT = 1.2  # how much too high the estimate may be
 WORTH_A_LOOK = GIB  # below, a sentence is parsed without asking what is free
 
 
@@ -45,7 +47,8 @@ def training_bytes(config: Config, model: LAGr | Seq2Seq, bucket: Bucket, exampl
     # Scores, their logarithms and the gradients of both; of pairs also their labels and what these pick.
     nodes = 4 * S * B * N * model.node_scorer.weight.shape[2] * FLOAT
     vectors = 6 * S * B * N * model.edge_keys.weight.shape[2] * (HALF if bf16 else FLOAT)
-    pairs = S * B * M * M * (4 * E * FLOAT + 3 * LONG)
+    of_pair = 2 if bf16 else 4  # a GPU's kernel keeps no scores, only logarithms and their gradient
+    pairs = S * B * M * M * (of_pair * E * FLOAT + 3 * LONG)
     weak = align.supervision == "weak"
     noise = 10 * S * B * align.candidates * J * M * FLOAT if weak else 0
     remembered = S * examples * J * LONG if weak else 0
@@ -64,7 +67,7 @@ def check_training(
     """ConfigError where the batches of some length can't fit into the memory that is free."""
     needs = [(training_bytes(config, model, bucket, examples, seeds, bf16), bucket.tokens) for bucket in buckets]
     needed, tokens = max(needs)
-    if (free := free_bytes(device)) is not None and needed > free:
+    if (free := free_bytes(device)) is not None and needed > DOUBT * free:
         raise ConfigError(
             f"training needs about {gib(needed)} of memory, at its batches of {config.train.batch} sentences of up to "
             f"{tokens} tokens, and {gib(free)} are free; {training_advice(seeds)}"
@@ -73,7 +76,7 @@ def check_training(
 
 def check_parsing(model: LAGr, tokens: int, device: str) -> None:
     needed = parsing_bytes(model, tokens)
-    if needed > WORTH_A_LOOK and (free := free_bytes(device)) is not None and needed > free:
+    if needed > WORTH_A_LOOK and (free := free_bytes(device)) is not None and needed > DOUBT * free:
         raise DataError(
             f"a sentence of {tokens} tokens needs about {gib(needed)} of memory, and {gib(free)} are free; split it"
         )
@@ -86,9 +89,9 @@ def training_advice(seeds: int) -> str:
 
 def free_bytes(device: str) -> int | None:
     """Memory that a run could get on this device; None where nothing says so."""
-    if device == "cuda":
-        kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # by torch, for what comes next
-        return int(torch.cuda.mem_get_info()[0]) + kept
+    if torch.device(device).type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.M)
     except OSError:
@@ -103,7 +106,7 @@ def explained(what: str, advice: str) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         message = str(error)
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in message:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not re.search(OUT_OF_MEMORY, message):
             raise
         asked = re.search(r"ried to allocate ([\d.]+) (\w+)", message)  # in bytes on a CPU, in MiB or GiB on a GPU
         units = {"bytes": 1, "MiB": GIB // 1024, "GiB": GIB}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lagr import kernels
 from lagr.chance import scramble
-from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present
+from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present, rotated
 
 NULL = 0
 
@@ -37,6 +37,8 @@ class GraphDistribution:
     node_log_probs: Tensor  # (B, M, V), log π
     edge_log_probs: Tensor  # (B, M, M, E), log ρ
     slots: Tensor  # (B, M), True where the slot exists; the others are padding and count nowhere
+    # (B, M, 2, E − 1, C + 1), optional: how many edges of a label leave and enter a slot, which a model may say too
+    valency_log_probs: Tensor | None = None
 
     @classmethod
     def from_logits(cls, node_logits: Tensor, edge_logits: Tensor, slots: Tensor) -> GraphDistribution:
@@ -52,11 +54,24 @@ class GraphDistribution:
         """log p(z, ξ | x) of a complete labelled graph.   (B,)"""
         nodes = self.node_log_probs.gather(-1, labels.nodes[..., None]).squeeze(-1)
         edges = self.edge_log_probs.gather(-1, labels.edges[..., None]).squeeze(-1)
-        return (nodes * self.slots).sum(1) + (edges * self.pairs).sum((1, 2))
+        total = (nodes * self.slots).sum(1) + (edges * self.pairs).sum((1, 2))
+        if self.valency_log_probs is not None:
+            numbers = valencies(labels.edges, *self.valency_log_probs.shape[-2:])
+            of_slot = self.valency_log_probs.gather(-1, numbers[..., None]).sum((2, 3, 4))
+            total = total + (of_slot * self.slots).sum(1)
+        return total
 
     def argmax(self) -> GraphLabels:
         """The likeliest complete graph: the likeliest label of each slot and pair. Padding holds null."""
         return GraphLabels(self.node_log_probs.argmax(-1) * self.slots, self.edge_log_probs.argmax(-1) * self.pairs)
+
+
+def valencies(edges: Tensor, labels: int, numbers: int) -> Tensor:
+    """How many edges of each label but null leave a slot, and how many enter it.   (B, M, M) → (B, M, 2, E − 1)"""
+    B, M, _ = edges.shape
+    both = torch.stack([edges, edges.transpose(1, 2)], dim=2)  # (B, M, 2, M)
+    counts = edges.new_zeros(B, M, 2, labels + 1).scatter_add_(3, both, torch.ones_like(both))
+    return counts[..., 1:].clamp(max=numbers - 1)
 
 
 class LAGr(nn.Module):
@@ -86,28 +101,35 @@ class LAGr(nn.Module):
         dropout: float = 0.1,
         graph_layers: int = 1,
         edge_width: int = 0,
+        positions: str = "sine",
+        valency: int = 0,
     ) -> None:
         super().__init__()
+        self.positions, self.valency = positions, valency
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
         self.encoders = 2 if encoders == "separate" else 1
-        self.embed = Embedding(words, width, dropout, positions=encoder == "transformer")
+        self.embed = Embedding(words, width, dropout, positions=encoder == "transformer" and positions == "sine")
         if encoder == "lstm":
             self.encode: LSTM | Transformer = LSTM(self.encoders, width, encoder_layers, dropout)
         else:
-            self.encode = Transformer(self.encoders, width, encoder_layers, heads, feedforward or width, dropout)
+            self.encode = Transformer(
+                self.encoders, width, encoder_layers, heads, feedforward or width, dropout, positions == "rotary"
+            )
         self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
         self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
         self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
+        if valency:
+            self.valency_scorer = Affine(1, width, graph_layers * 2 * (edge_labels - 1) * (valency + 1))
 
     def forward(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None = None) -> GraphDistribution:
         """tokens (S, B, N), of which sentence b of model s has lengths[s, b]; the rest is padding and changes nothing.
 
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
         """
-        nodes, edges = self.score(self.encode(*self.embedded(tokens, lengths, keys)))
+        nodes, edges, numbers = self.score(self.encode(*self.embedded(tokens, lengths, keys)))
         present = are_present(lengths.flatten(), tokens.shape[-1])
-        return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1))
+        return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1), numbers)
 
     def embedded(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """What the encoders start from: words (W, B, N, D), lengths (W, B), and keys of every layer (layers, W)."""
@@ -121,8 +143,8 @@ class LAGr(nn.Module):
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)
         return words, lengths, keys
 
-    def score(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """log π (S·B, M, V) and log ρ (S·B, M, M, E) from encoded sentences (W, B, N, D)."""
+    def score(self, encoded: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log π (S·B, M, V), log ρ (S·B, M, M, E) and valencies from encoded sentences (W, B, N, D)."""
         encoded = encoded.view(-1, self.encoders, *encoded.shape[1:])
         for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # the same vectors where the encoder is shared
         S, B, N, _ = for_nodes.shape
@@ -131,7 +153,14 @@ class LAGr(nn.Module):
         node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
         queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
-        return log_softmax(node_logits), edge_log_probs(queries, keys)
+        if self.positions == "rotary":
+            token = torch.arange(M, device=encoded.device) // self.graph_layers
+            queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
+        numbers = None
+        if self.valency:
+            numbers = self.valency_scorer(for_nodes).view(S * B, M, 2, self.edge_labels - 1, self.valency + 1)
+            numbers = log_softmax(numbers)
+        return log_softmax(node_logits), edge_log_probs(queries, keys), numbers
 
     def compile_parts(self, tokens: int) -> None:
         """Compiles what has no kernels of its own, for sentences of up to so many tokens."""
@@ -142,7 +171,7 @@ class LAGr(nn.Module):
 
 def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
     """log softmax over the labels of Q^α K^αᵀ.   (B, M, E, width) twice → (B, M, M, E)"""
-    if kernels.fit(queries, queries.shape[1]):
+    if kernels.fit(queries, queries.shape[1], queries.shape[3]):
         from lagr.kernels.edges import edge_log_probs as on_chip
 
         found: Tensor = on_chip(queries, keys)

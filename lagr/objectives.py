@@ -39,22 +39,24 @@ class GraphObjective:
         S, B = rows.shape
         batch = self.data.take(rows.flatten(), self.data.buckets[bucket])
         dist = model(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
-        parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots)
+        parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
         alignment = batch.alignment
         if self.align.supervision == "weak":
-            alignment = self._infer([part.detach() for part in parts], batch.target, keys, rows, held, infer)
-        return self._losses(*parts, batch.target, alignment, S)
+            alignment = self._infer(
+                [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
+            )
+        return self._losses(parts, batch.target, alignment, S)
 
     @torch.no_grad()
     def _infer(
-        self, parts: Sequence[Tensor], target: Target, keys: Tensor, rows: Tensor, held: Tensor, infer: bool
+        self, parts: Sequence[Tensor | None], target: Target, keys: Tensor, rows: Tensor, held: Tensor, infer: bool
     ) -> Tensor:
         """The alignments of the batch: remembered ones where they are held, else inferred, and then remembered."""
         J, whose = target.nodes.shape[1], torch.arange(len(rows), device=rows.device)[:, None]
         before = self.alignments[whose, rows, :J].flatten(0, 1)
         if not infer:
             return before
-        align, dist = self.align, GraphDistribution(*parts)
+        align, dist = self.align, GraphDistribution(*parts)  # type: ignore[arg-type]
         remembered = before if align.remember else None
         found = infer_alignment(dist, target, align.candidates, align.noise, keys, remembered)
         found = torch.where(held.repeat_interleave(rows.shape[1])[:, None] == 1, before, found)
@@ -63,9 +65,10 @@ class GraphObjective:
 
     @staticmethod
     def _losses(
-        nodes: Tensor, edges: Tensor, slots: Tensor, target: Target, alignment: Tensor, models: int
+        parts: Sequence[Tensor | None], target: Target, alignment: Tensor, models: int
     ) -> tuple[Tensor, Tensor]:
-        losses = strong_loss(GraphDistribution(nodes, edges, slots), target, alignment).view(models, -1).mean(1)
+        dist = GraphDistribution(*parts)  # type: ignore[arg-type]
+        losses = strong_loss(dist, target, alignment).view(models, -1).mean(1)
         return losses.sum(), losses
 
     def reset(self, model: int) -> None:

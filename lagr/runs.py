@@ -24,7 +24,7 @@ from lagr.config import Config, from_dict, read_toml, to_toml
 from lagr.errors import RunError
 from lagr.vocab import Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 
 CONFIG, VOCAB, MODEL, METRICS, REPORT = "config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "report.json"
 STATE, ALIGNMENTS = "state.safetensors", "alignments.safetensors"

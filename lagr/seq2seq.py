@@ -234,9 +234,11 @@ class Seq2Seq(nn.Module):
         self.embed_form = Embedding(count, width, dropout, positions=transformer)
         self.bias = nn.Parameter(torch.zeros(1, 1, count))
         if transformer:
-            sizes = (heads, feedforward or width, dropout, shared_layers)
-            self.encode: LSTM | Transformer = Transformer(1, width, encoder_layers, *sizes)
-            self.decode: LSTMDecoder | TransformerDecoder = TransformerDecoder(1, width, self.decoder_layers, *sizes)
+            sizes = (heads, feedforward or width, dropout)
+            self.encode: LSTM | Transformer = Transformer(1, width, encoder_layers, *sizes, shared=shared_layers)
+            self.decode: LSTMDecoder | TransformerDecoder = TransformerDecoder(
+                1, width, self.decoder_layers, *sizes, shared=shared_layers
+            )
         else:
             self.encode = LSTM(1, width, encoder_layers, dropout)
             self.decode = LSTMDecoder(1, width, self.decoder_layers, dropout)

@@ -200,6 +200,7 @@ def test_every_preset_loads_and_survives_being_written(name: str) -> None:
         ("[train]\nbatch = -1", "negative"),
         ("[model]\nwidth = 30", "multiple of 2"),
         ("[model]\ndropout = 1.0", "below 1"),
+        ("[model]\npositions = 'rotary'\nedge_width = 7", "must be even"),
         ("[train", "is no TOML"),
     ],
 )

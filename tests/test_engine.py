@@ -55,6 +55,25 @@ def test_a_seed_among_others_takes_the_steps_it_takes_alone(
     assert torch.equal(together.engine.objective.alignments[1], alone[1].engine.objective.alignments[0])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("encoder", ["transformer", "lstm"])
+@pytest.mark.parametrize("supervision", ["strong", "weak"])
+@pytest.mark.parametrize(("precision", "off"), [("float32", 1e-3), ("bf16", 0.03)])
+def test_a_gpu_takes_the_steps_that_a_cpu_takes(
+    tmp_path: Path, small_config: Config, mini: Source, encoder: str, supervision: str, precision: str, off: float
+) -> None:
+    """Compiled, recorded and with kernels of its own, in float32 and in bf16. The noise would move alignments."""
+    changes = [("model", "encoder", encoder), ("align", "supervision", supervision), ("align", "noise", 0.0)]
+    changes += [("align", "start", "model"), ("align", "hold", 0), ("train", "device", "cpu")]
+    on_cpu = config.override(small_config, changes)
+    on_gpu = config.override(on_cpu, [("train", "device", "cuda"), ("train", "precision", precision)])
+    one, other = (trainer(settings, mini, [3, 8], tmp_path) for settings in (on_cpu, on_gpu))
+    for _ in range(10):
+        one._take_step()
+        other._take_step()
+    torch.testing.assert_close(other.engine.loss_sums.cpu(), one.engine.loss_sums, rtol=off, atol=0)
+
+
 def test_several_seeds_end_with_a_model_each(tmp_path: Path, small_config: Config, mini: Source) -> None:
     settings = config.override(small_config, [("train", "steps", 8), ("train", "seed", 4)])
     reports = train(settings, mini, tmp_path / "run", seeds=2)

@@ -83,8 +83,10 @@ def check_gradients(found: Tensor, wanted: Tensor, inputs: list[Tensor], upstrea
 
 
 def check_edges(B: int, M: int, E: int, width: int) -> None:
+    from lagr.kernels import edges
     from lagr.kernels.edges import edge_log_probs
 
+    edges.ENOUGH_PROGRAMS = 2 * B  # so that a program has several labels, as it has in large batches
     torch.manual_seed(M)
     queries, keys = (torch.randn(B, M, E, width, requires_grad=True) for _ in range(2))
     wanted, found = model.edge_log_probs(queries, keys), edge_log_probs(queries, keys)

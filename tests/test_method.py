@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor
 from lagr.align import Target, infer_alignment, noisy_candidates, place, score
 from lagr.batch import pack
 from lagr.datasets import Example
+from lagr.encoders import rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
@@ -20,13 +24,17 @@ from lagr.vocab import Vocabulary
 
 
 def random_distribution(
-    slots: list[int], V: int = 4, E: int = 3, seed: int = 0, scale: float = 2.0
+    slots: list[int], V: int = 4, E: int = 3, seed: int = 0, scale: float = 2.0, valency: int = 0
 ) -> GraphDistribution:
     generator = torch.Generator().manual_seed(seed)
     B, M = len(slots), max(slots)
     present = torch.arange(M) < torch.tensor(slots)[:, None]
     nodes, edges = (torch.randn(*size, generator=generator) * scale for size in ((B, M, V), (B, M, M, E)))
-    return GraphDistribution.from_logits(nodes, edges, present)
+    dist = GraphDistribution.from_logits(nodes, edges, present)
+    if not valency:
+        return dist
+    numbers = (torch.randn(B, M, 2, E - 1, valency + 1, generator=generator) * scale).log_softmax(-1)
+    return replace(dist, valency_log_probs=numbers)
 
 
 def random_target(nodes: list[int], V: int = 4, E: int = 3, seed: int = 0) -> Target:
@@ -67,6 +75,20 @@ def test_log_prob_is_the_sum_over_all_slots_and_pairs_that_exist() -> None:
     torch.testing.assert_close(dist.log_prob(labels), torch.tensor(expected))
 
 
+def test_valencies_count_in_the_log_prob() -> None:
+    dist = random_distribution([4, 2], valency=2)
+    labels = GraphLabels(torch.randint(4, (2, 4)), torch.randint(3, (2, 4, 4)))
+    expected = []
+    for b, n in enumerate((4, 2)):
+        total = log_prob_by_loops(dist, labels, b)
+        for slot, label in itertools.product(range(n), (1, 2)):
+            edges = labels.edges[b]
+            for way, number in enumerate(((edges[slot] == label).sum(), (edges[:, slot] == label).sum())):
+                total += float(dist.valency_log_probs[b, slot, way, label - 1, min(2, int(number))])
+        expected.append(total)
+    torch.testing.assert_close(dist.log_prob(labels), torch.tensor(expected))
+
+
 def test_argmax_is_the_likeliest_of_all_graphs() -> None:
     dist = random_distribution([2], V=2, E=2)
     best, everything = dist.log_prob(dist.argmax()), []
@@ -82,18 +104,28 @@ def test_argmax_is_the_likeliest_of_all_graphs() -> None:
 KINDS = [(e, s, L) for e in ("transformer", "lstm") for s in ("shared", "separate") for L in (1, 2, 3)]
 
 
-def small_model(encoder: str = "transformer", encoders: str = "separate", graph_layers: int = 1) -> LAGr:
+def small_model(encoder: str = "transformer", encoders: str = "separate", graph_layers: int = 1, **beyond: Any) -> LAGr:
     torch.manual_seed(1)
     return LAGr(
-        9, 5, 3, encoder=encoder, encoders=encoders, graph_layers=graph_layers, width=16, encoder_layers=2
+        9, 5, 3, encoder=encoder, encoders=encoders, graph_layers=graph_layers, width=16, encoder_layers=2, **beyond
     ).eval()
 
 
+def test_rotated_products_depend_on_distances_alone() -> None:
+    query, key = torch.randn(2, 8)
+    near = rotated(query, torch.tensor(3)) @ rotated(key, torch.tensor(1))
+    far = rotated(query, torch.tensor(13)) @ rotated(key, torch.tensor(11))
+    other = rotated(query, torch.tensor(3)) @ rotated(key, torch.tensor(2))
+    torch.testing.assert_close(near, far)
+    assert abs(near - other) > 1e-3
+
+
+@pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valency": 2}])
 @pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
 def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
-    encoder: str, encoders: str, graph_layers: int
+    encoder: str, encoders: str, graph_layers: int, beyond: dict[str, Any]
 ) -> None:
-    model = small_model(encoder, encoders, graph_layers)
+    model = small_model(encoder, encoders, graph_layers, **beyond)
     sentences, lengths = torch.randint(2, 9, (3, 6)), torch.tensor([6, 3, 1])
     together = model(sentences[None], lengths[None])
     for b, n in enumerate(lengths.tolist()):
@@ -105,6 +137,9 @@ def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
                 alone.edge_log_probs[0, :m, :m], together.edge_log_probs[b, :m, :m], atol=1e-5, rtol=0
             )
             assert int(alone.slots.sum()) == m
+            if together.valency_log_probs is not None:
+                wanted = together.valency_log_probs[b, :m]
+                torch.testing.assert_close(alone.valency_log_probs[0, :m], wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
@@ -159,13 +194,13 @@ def test_place_puts_every_node_and_edge_in_its_slot() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)).filter(lambda p: p[0] <= p[1]), min_size=1, max_size=3),
-       st.integers(0, 1000))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+       st.integers(0, 1000), st.sampled_from([0, 1, 3]))  # fmt: skip
+@settings(max_examples=60, deadline=None)
 def test_the_score_of_an_alignment_is_what_its_graph_gains_over_the_empty_graph(
-    sizes: list[tuple[int, int]], seed: int
+    sizes: list[tuple[int, int]], seed: int, valency: int
 ) -> None:
     nodes, slots = [list(column) for column in zip(*sizes, strict=True)]
-    dist, target = random_distribution(slots, seed=seed), random_target(nodes, seed=seed)
+    dist, target = random_distribution(slots, seed=seed, valency=valency), random_target(nodes, seed=seed)
     alignment = torch.zeros_like(target.nodes)
     for b, (J, M) in enumerate(sizes):
         alignment[b, :J] = torch.randperm(M)[:J]

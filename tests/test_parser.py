@@ -145,7 +145,7 @@ def test_alignments_of_new_graphs_are_inferred(parser: Parser, mini: Source) -> 
         (lambda run: (run / "vocab.json").write_text("{}"), "damaged"),
         (lambda run: (run / "vocab.json").unlink(), "no readable vocab.json"),
         (lambda run: (run / "config.toml").unlink(), "no run folder"),
-        (lambda run: (run / "config.toml").write_text((run / "config.toml").read_text().replace("format = 1", "format = 99")), "format 99"),
+        (lambda run: (run / "config.toml").write_text((run / "config.toml").read_text().replace("format = 2", "format = 99")), "format 99"),
         (lambda run: (run / "config.toml").write_text((run / "config.toml").read_text().replace("width = 32", "width = 64")), "different runs"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lagr.kernels import LEAST
+from lagr.kernels import launch, tile
 from lagr.kernels.chance import dropout_scale, dropout_sizes
 
 
@@ -81,7 +81,7 @@ def _attention_sizes(projected: Tensor, heads: int, dropout: float, keys: Tensor
     width = D // 3 // heads
     sizes = {
         "B": B, "N": N, "H": heads, "width": width, "scale": 1 / math.sqrt(width),
-        "SIDE": max(LEAST, triton.next_power_of_2(N)), "WIDTH": max(LEAST, triton.next_power_of_2(width)),
+        "SIDE": tile(N), "WIDTH": tile(width),
     }  # fmt: skip
     return W * B * heads, sizes | dropout_sizes(dropout, keys) | {
         "num_warps": min(8, max(1, sizes["SIDE"] * sizes["WIDTH"] // 1024))
@@ -98,7 +98,7 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
     """What encoders.attention says.   (W, B, N, 3·D), (W, B) → (W, B, N, D)"""
     mixed = projected.new_empty(*projected.shape[:-1], projected.shape[-1] // 3)
     programs, sizes = _attention_sizes(projected, heads, dropout, keys)
-    _attention_forward[(programs,)](*_attention_inputs(projected, lengths, keys), mixed, **sizes)
+    launch(_attention_forward, (programs,), *_attention_inputs(projected, lengths, keys), mixed, **sizes)
     return mixed
 
 
@@ -109,7 +109,7 @@ def attention_backward(
     result = torch.empty_like(projected, memory_format=torch.contiguous_format)
     programs, sizes = _attention_sizes(projected, heads, dropout, keys)
     inputs = _attention_inputs(projected, lengths, keys)
-    _attention_backward[(programs,)](*inputs, gradient.contiguous(), result, **sizes)
+    launch(_attention_backward, (programs,), *inputs, gradient.contiguous(), result, **sizes)
     return result
 
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lagr.kernels import LEAST
+from lagr.kernels import LEAST, launch, tile
 
 ENOUGH_PROGRAMS = 512  # to keep a GPU busy
 
@@ -62,7 +62,7 @@ def _edges_backward(  # type: ignore[no-untyped-def]
     for label in tl.range(0, E, loop_unroll_factor=4):
         total += tl.load(gradient + pair + label, mask=inside, other=0.0)
     for number in range(LABELS):
-        label = tl.minimum(tl.program_id(1) * LABELS + number, E - 1)  # the last program may do one twice
+        label = tl.minimum(tl.program_id(1) * LABELS + number, E - 1)  # the last ones may do one again
         chance = tl.exp(tl.load(log_probs + pair + label, mask=inside, other=float("-inf")))
         of_logits = tl.load(gradient + pair + label, mask=inside, other=0.0) - chance * total
         at, real = _vectors(sentence * M * E * width, slot, label, M, E, width, WIDTH)
@@ -76,8 +76,8 @@ def _edges_backward(  # type: ignore[no-untyped-def]
 
 def _edge_sizes(queries: Tensor) -> dict[str, int]:
     _, M, E, width = queries.shape
-    side, lanes = (max(LEAST, triton.next_power_of_2(size)) for size in (M, width))
-    return {"M": M, "E": E, "width": width, "SIDE": side, "WIDTH": lanes}
+    # Without pipelining, which would keep the vectors of several labels on chip.
+    return {"M": M, "E": E, "width": width, "SIDE": tile(M), "WIDTH": tile(width), "num_stages": 1}
 
 
 @torch.library.custom_op("lagr::edge_log_probs", mutates_args=())
@@ -87,7 +87,8 @@ def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
     sizes = _edge_sizes(queries)
     log_probs = queries.new_empty(B, M, M, E, dtype=torch.float32)
     grid, warps = (B, triton.cdiv(M, LEAST)), max(1, sizes["SIDE"] // 32)
-    _edges_forward[grid](queries.contiguous(), keys.contiguous(), log_probs, ROWS=LEAST, **sizes, num_warps=warps)
+    given = (queries.contiguous(), keys.contiguous())
+    launch(_edges_forward, grid, *given, log_probs, ROWS=LEAST, **sizes, num_warps=warps)
     return log_probs
 
 
@@ -101,7 +102,8 @@ def edge_log_probs_backward(
     sizes = _edge_sizes(queries)
     parts = min(E, max(1, ENOUGH_PROGRAMS // B))  # a sentence's labels are shared out where there are few sentences
     grid, warps = (B, parts), max(1, sizes["SIDE"] ** 2 // 256)
-    _edges_backward[grid](*inputs, *outputs, LABELS=triton.cdiv(E, parts), **sizes, num_warps=warps)
+    labels = triton.cdiv(E, parts)
+    launch(_edges_backward, grid, *inputs, *outputs, LABELS=labels, **sizes, num_warps=warps)
     return outputs
 
 

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lagr.kernels import launch
+
 BLOCK = 256  # numbers that a program has
 
 
@@ -81,7 +83,7 @@ def _lstm_back(  # type: ignore[no-untyped-def]
     tl.store(of_hidden + place, tl.where(real, 0.0, of_state).to(of_hidden.dtype.element_ty), mask=exists)
 
 
-def _sizes(cell: Tensor, step: int, tokens: int) -> tuple[tuple[int], dict[str, int]]:
+def _lstm_sizes(cell: Tensor, step: int, tokens: int) -> tuple[tuple[int], dict[str, int]]:
     sizes = {"total": cell.numel(), "B": cell.shape[2], "step": step, "N": tokens, "SIZE": cell.shape[3]}
     return (triton.cdiv(cell.numel(), BLOCK),), sizes | {"BLOCK": BLOCK}
 
@@ -92,9 +94,9 @@ def lstm_step(
 ) -> tuple[Tensor, Tensor]:
     """What encoders.lstm_step says."""
     new_cell, new_hidden = torch.empty_like(cell), torch.empty_like(hidden)
-    grid, sizes = _sizes(cell, step, tokens)
+    grid, sizes = _lstm_sizes(cell, step, tokens)
     given = (inputs.contiguous(), recurrent.contiguous(), cell, hidden, lengths.contiguous())
-    _lstm_there[grid](*given, new_cell, new_hidden, **sizes)
+    launch(_lstm_there, grid, *given, new_cell, new_hidden, **sizes)
     return new_cell, new_hidden
 
 
@@ -109,9 +111,9 @@ def _lstm_step_backward(
         torch.empty_like(cell),
         torch.empty_like(of_hidden, memory_format=torch.contiguous_format),
     )
-    grid, sizes = _sizes(cell, step, tokens)
+    grid, sizes = _lstm_sizes(cell, step, tokens)
     given = (inputs, recurrent.contiguous(), cell, lengths.contiguous(), of_cell.contiguous(), of_hidden.contiguous())
-    _lstm_back[grid](*given, *results, **sizes)
+    launch(_lstm_back, grid, *given, *results, **sizes)
     return results
 
 
@@ -125,14 +127,14 @@ def _(of_cell, of_hidden, inputs, recurrent, cell, lengths, step, tokens):  # ty
     return inputs.new_empty(inputs.shape), torch.empty_like(cell), of_hidden.new_empty(of_hidden.shape)
 
 
-def _setup(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _lstm_setup(ctx, inputs, output):  # type: ignore[no-untyped-def]
     given, recurrent, cell, _, lengths, ctx.step, ctx.tokens = inputs
     ctx.save_for_backward(given, recurrent, cell, lengths)
 
 
-def _gradient(ctx, of_cell, of_hidden):  # type: ignore[no-untyped-def]
+def _lstm_gradient(ctx, of_cell, of_hidden):  # type: ignore[no-untyped-def]
     of_gates, of_cell, of_hidden = _lstm_step_backward(of_cell, of_hidden, *ctx.saved_tensors, ctx.step, ctx.tokens)
     return of_gates, of_gates.view(ctx.saved_tensors[1].shape), of_cell, of_hidden, None, None, None
 
 
-lstm_step.register_autograd(_gradient, setup_context=_setup)
+lstm_step.register_autograd(_lstm_gradient, setup_context=_lstm_setup)

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lagr.kernels import launch
 from lagr.kernels.chance import dropout_scale, dropout_sizes
 
 # A program is one warp where it can be: its sums over rows then stay within a thread. Across warps they took longer
@@ -59,7 +60,7 @@ def _sublayer_there(  # type: ignore[no-untyped-def]
     DROPS: tl.constexpr, SITE: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     base = tl.program_id(0).to(tl.int64) * rows * D
-    added, key = _parameter(bias, bias_stride, D, LANES, BIAS), tl.load(keys + tl.program_id(0))
+    added = _parameter(bias, bias_stride, D, LANES, BIAS)
     stretch, moved = _parameter(scale, scale_stride, D, LANES, NORM), _parameter(shift, shift_stride, D, LANES, NORM)
     for done in range(0, rows_each, ROWS):
         place, exists = _some_rows(done, rows, rows_each, ROWS, D, LANES)
@@ -67,7 +68,7 @@ def _sublayer_there(  # type: ignore[no-untyped-def]
         if not NORM:
             result = tl.maximum(result, 0.0)
         if DROPS:
-            result *= dropout_scale(key, place, SITE, THRESHOLD, KEPT)
+            result *= dropout_scale(tl.load(keys + tl.program_id(0)), place, SITE, THRESHOLD, KEPT)
         if NORM:
             before = tl.load(x + base + place, mask=exists, other=0.0).to(tl.float32)
             normal, _ = _normal(before, result, exists, D)
@@ -82,7 +83,7 @@ def _sublayer_back(  # type: ignore[no-untyped-def]
     DROPS: tl.constexpr, SITE: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     base = tl.program_id(0).to(tl.int64) * rows * D
-    added, key = _parameter(bias, bias_stride, D, LANES, BIAS), tl.load(keys + tl.program_id(0))
+    added = _parameter(bias, bias_stride, D, LANES, BIAS)
     stretch = _parameter(scale, scale_stride, D, LANES, NORM)
     of_bias = tl.zeros((ROWS, LANES), tl.float32)
     of_scale = tl.zeros((ROWS, LANES), tl.float32)
@@ -93,7 +94,7 @@ def _sublayer_back(  # type: ignore[no-untyped-def]
         of_change = tl.load(gradient + base + place, mask=exists, other=0.0).to(tl.float32)
         kept = tl.full((ROWS, LANES), 1.0, tl.float32)
         if DROPS:
-            kept = dropout_scale(key, place, SITE, THRESHOLD, KEPT)
+            kept = dropout_scale(tl.load(keys + tl.program_id(0)), place, SITE, THRESHOLD, KEPT)
         if NORM:
             before = tl.load(x + base + place, mask=exists, other=0.0).to(tl.float32)
             normal, steepness = _normal(before, change * kept, exists, D)
@@ -115,7 +116,9 @@ def _sublayer_back(  # type: ignore[no-untyped-def]
     tl.store(at + 2 * D, tl.sum(of_shift, axis=0), mask=lane < D)
 
 
-def _sizes(y: Tensor, keys: Tensor | None, dropout: float, site: int) -> tuple[tuple[int, int], dict[str, Any]]:
+def _sublayer_sizes(
+    y: Tensor, keys: Tensor | None, dropout: float, site: int
+) -> tuple[tuple[int, int], dict[str, Any]]:
     W, D = y.shape[0], y.shape[-1]
     rows = y.numel() // W // D
     programs, lanes = max(1, min(triton.cdiv(rows, LEAST_ROWS), PROGRAMS // W)), triton.next_power_of_2(D)
@@ -143,10 +146,10 @@ def _sublayer(
 ) -> Tensor:  # fmt: skip
     y = y.contiguous()
     out = torch.empty_like(y)
-    grid, sizes = _sizes(y, keys, dropout, site)
+    grid, sizes = _sublayer_sizes(y, keys, dropout, site)
     inputs = (_whole(x, y), y, *(y if p is None else p for p in (bias, scale, shift)), _whole(keys, y))
     strides = (_stride(p) for p in (bias, scale, shift))
-    _sublayer_there[grid](*inputs, out, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
+    launch(_sublayer_there, grid, *inputs, out, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
     return out
 
 
@@ -158,11 +161,12 @@ def _sublayer_backward(
     y = y.contiguous()
     of_y = torch.empty_like(y)
     of_x = of_y if x is None else torch.empty_like(y)
-    grid, sizes = _sizes(y, keys, dropout, site)
+    grid, sizes = _sublayer_sizes(y, keys, dropout, site)
     sums = y.new_empty(*grid, 3, y.shape[-1], dtype=torch.float32)
     inputs = (_whole(x, y), y, *(y if p is None else p for p in (bias, scale)), _whole(keys, y), _whole(gradient, y))
     strides = (_stride(p) for p in (bias, scale))
-    _sublayer_back[grid](*inputs, of_x, of_y, sums, *strides, NORM=x is not None, BIAS=bias is not None, **sizes)
+    outputs, given = (of_x, of_y, sums), {"NORM": x is not None, "BIAS": bias is not None}
+    launch(_sublayer_back, grid, *inputs, *outputs, *strides, **given, **sizes)
     return y.new_empty(0) if x is None else of_x, of_y, sums.sum(1)
 
 
@@ -177,12 +181,12 @@ def _(gradient, x, y, bias, scale, keys, dropout, site):  # type: ignore[no-unty
     return of_x, y.new_empty(y.shape), y.new_empty(y.shape[0], 3, y.shape[-1], dtype=torch.float32)
 
 
-def _setup(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _sublayer_setup(ctx, inputs, output):  # type: ignore[no-untyped-def]
     x, y, bias, scale, _, keys, ctx.dropout, ctx.site = inputs
     ctx.save_for_backward(x, y, bias, scale, keys)
 
 
-def _gradient(ctx, gradient):  # type: ignore[no-untyped-def]
+def _sublayer_gradient(ctx, gradient):  # type: ignore[no-untyped-def]
     x, y, bias, scale, keys = ctx.saved_tensors
     of_x, of_y, sums = _sublayer_backward(gradient, x, y, bias, scale, keys, ctx.dropout, ctx.site)
     of_bias = None if bias is None else sums[:, :1]
@@ -191,7 +195,7 @@ def _gradient(ctx, gradient):  # type: ignore[no-untyped-def]
     return of_x, of_y, of_bias, sums[:, 1], sums[:, 2], None, None, None
 
 
-_sublayer.register_autograd(_gradient, setup_context=_setup)
+_sublayer.register_autograd(_sublayer_gradient, setup_context=_sublayer_setup)
 
 
 def normalised_sum(

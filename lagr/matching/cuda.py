@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lagr.kernels import launch
+
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _augmenting_paths(gain, n_rows, n_columns, answer, J, M, COLUMNS: tl.constexpr, FORBIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -62,7 +64,7 @@ def solve(gain: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     answer = torch.zeros(P, J, dtype=torch.int64, device=gain.device)
     lanes = max(32, triton.next_power_of_2(M))
     sizes = {"COLUMNS": lanes, "FORBIDDEN": 1e30, "num_warps": max(1, lanes // 256)}
-    _augmenting_paths[(P,)](gain.float().contiguous(), rows, columns, answer, J, M, **sizes)
+    launch(_augmenting_paths, (P,), gain.float().contiguous(), rows, columns, answer, J, M, **sizes)
     return answer
 
 
