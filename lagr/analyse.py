@@ -154,6 +154,7 @@ def pictures_of(parser: Parser, examples: Sequence[Example], count: int = 3) -> 
     seen = {"right": 0, "wrong": 0}
     for example, parse in zip(short, parser.parse_tokens([example.tokens for example in short]), strict=True):
         right = parse.form == example.form if example.form is not None else parse.graph == example.graph
+        assert parse.graph is not None  # it may be missing where forms are written, not graphs labelled
         kind = "right" if right else "wrong"
         if seen[kind] == count or len(parse.graph.edges) > 4 * len(parse.tokens):  # what is untrained is a tangle
             continue

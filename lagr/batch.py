@@ -13,6 +13,7 @@ from torch import Tensor
 from lagr.align import Target
 from lagr.datasets import Example
 from lagr.errors import DataError
+from lagr.forms import Spelling
 from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
@@ -25,8 +26,9 @@ class Bucket:
 
     rows: np.ndarray
     tokens: int
-    nodes: int
-    edges: int
+    nodes: int = 0
+    edges: int = 0
+    form: int = 0  # tokens of a form, END included
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,69 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
     return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes))
 
 
+@dataclass(frozen=True)
+class FormBatch:
+    tokens: Tensor  # (B, N)
+    lengths: Tensor  # (B,)
+    form: Tensor  # (B, T), with END after its last token and from there on
+
+
+@dataclass(frozen=True)
+class PackedForms:
+    """All examples of a split, for seq2seq: as Packed, with forms instead of graphs."""
+
+    table: Tensor  # (examples, N + T + 1)
+    sizes: tuple[int, int]  # N, T
+    buckets: tuple[Bucket, ...]
+
+    def take(self, rows: Tensor, bucket: Bucket) -> FormBatch:
+        words, form, lengths = torch.split(self.table.index_select(0, rows), [*self.sizes, 1], dim=1)
+        return FormBatch(words[:, : bucket.tokens], lengths[:, 0], form[:, : bucket.form])
+
+
+def pack_forms(
+    examples: Sequence[Example], vocab: Vocabulary, spelling: Spelling, longest: int, device: str = "cpu"
+) -> PackedForms:
+    """The examples as tensors. A form of more than `longest` tokens is an error that names the sentence."""
+    rows = []
+    for example in examples:
+        _check_length(example)
+        if example.written_form is None:
+            raise DataError(f"“{_shown(example)}” has no form, which seq2seq learns to write; use model.kind = lagr")
+        form = spelling.split(example.written_form)
+        if len(form) >= longest:
+            needed = f"set model.longest_form to {len(form) + 1} or more"
+            raise DataError(f"“{_shown(example)}” has a form of {len(form)} tokens, which must be ended too; {needed}")
+        rows.append((vocab.encode(example.tokens), [vocab.form_numbers[token] for token in form]))
+    sizes = np.array([(len(words), len(form) + 1) for words, form in rows], dtype=np.int64)
+    N, T = sizes.max(axis=0)
+    table = np.zeros((len(rows), N + T + 1), np.int64)
+    for row, (words, numbers) in enumerate(rows):
+        table[row, : len(words)], table[row, N : N + len(numbers)], table[row, -1] = words, numbers, len(words)
+    # A form takes most of a step, and its length goes with the sentence's: buckets are of forms of similar length.
+    groups = rows_of_similar_length(sizes[:, 1], MOST_BUCKETS)
+    found = tuple(Bucket(rows, tokens=int(sizes[rows, 0].max()), form=int(sizes[rows, 1].max())) for rows in groups)
+    return PackedForms(torch.from_numpy(table).to(device), (int(N), int(T)), found)
+
+
 def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS) -> tuple[Bucket, ...]:
-    """At most that many buckets, with the lengths at which they end chosen so that padding is least.
+    """At most that many buckets of sentences of similar length.
 
     sizes (n, 3): tokens, nodes and edges of every example.
     """
-    lengths, counts = np.unique(sizes[:, 0], return_counts=True)
+    found = []
+    for rows in rows_of_similar_length(sizes[:, 0], most):
+        tokens, nodes, edges = (max(1, int(size)) for size in sizes[rows].max(axis=0))
+        found.append(Bucket(rows, tokens, nodes, edges))
+    return tuple(found)
+
+
+def rows_of_similar_length(each: np.ndarray, most: int) -> list[np.ndarray]:
+    """At most that many groups of rows, with the lengths at which they end chosen so that padding is least.
+
+    each (n,): the length of every row.
+    """
+    lengths, counts = np.unique(each, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
     # Of the first e lengths, in as many buckets as allowed so far: how many tokens with padding, and where buckets end.
     least = [0] + [int(below[e] * lengths[e - 1]) for e in range(1, len(lengths) + 1)]
@@ -105,11 +164,9 @@ def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS) -> tuple[Bucket, ...]:
     found, shortest = [], 0
     for end in ends[-1]:
         longest = int(lengths[end - 1])
-        rows = np.flatnonzero((sizes[:, 0] > shortest) & (sizes[:, 0] <= longest))
-        nodes, edges = (max(1, int(sizes[rows, column].max())) for column in (1, 2))
-        found.append(Bucket(rows, longest, nodes, edges))
+        found.append(np.flatnonzero((each > shortest) & (each <= longest)))
         shortest = longest
-    return tuple(found)
+    return found
 
 
 class Schedule:
@@ -159,8 +216,7 @@ def pad_tokens(sentences: Sequence[Sequence[str]], vocab: Vocabulary, device: st
 
 
 def _check_fits(example: Example, graph_layers: int) -> None:
-    if len(example.tokens) > LONGEST:
-        raise DataError(f"“{_shown(example)}” has {len(example.tokens):,} tokens; at most {LONGEST:,} are possible")
+    _check_length(example)
     slots, needed = graph_layers * len(example.tokens), len(example.graph.nodes)
     if needed > slots:
         layers = -(-needed // max(1, len(example.tokens)))
@@ -169,6 +225,11 @@ def _check_fits(example: Example, graph_layers: int) -> None:
         )
     if example.graph.slots is not None and max(example.graph.slots, default=0) >= slots:
         raise DataError(f"“{_shown(example)}” has {slots} slots, but a node is in slot {max(example.graph.slots)}")
+
+
+def _check_length(example: Example) -> None:
+    if len(example.tokens) > LONGEST:
+        raise DataError(f"“{_shown(example)}” has {len(example.tokens):,} tokens; at most {LONGEST:,} are possible")
 
 
 def _shown(example: Example) -> str:

@@ -1,4 +1,4 @@
-"""What `lagr bench` compares with: training and decoding as published, and a parser that writes token by token."""
+"""What `lagr bench` compares with: training and decoding as published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lagr.config import Config
 from lagr.datasets import Example
@@ -125,68 +124,3 @@ def graphs_pair_by_pair(dist: GraphDistribution, vocab: Vocabulary) -> list[Grap
                     found.append(Edge(slots.index(source), vocab.edge_label(label), slots.index(target)))
         graphs.append(Graph(tuple(vocab.node_label(nodes[slot]) for slot in slots), tuple(found), tuple(slots)))
     return graphs
-
-
-class Seq2Seq(nn.Module):
-    """A Transformer of the same width and depth that writes the form token by token, as long as the real form is.
-
-    Keys and values of what was written are kept, so a step costs one token.
-    """
-
-    def __init__(self, words: int, outputs: int, settings: Config) -> None:
-        super().__init__()
-        m = settings.model
-        self.heads = m.heads
-        self.words, self.outputs = nn.Embedding(words, m.width), nn.Embedding(outputs, m.width)
-        self.body = nn.Transformer(m.width, m.heads, m.encoder_layers, m.encoder_layers, m.width, batch_first=True)
-        self.choose = nn.Linear(m.width, outputs)
-
-    @torch.inference_mode()
-    def greedy(
-        self, sentences: Any, lengths: list[int], vocab: Vocabulary, device: str, batch: int = 128
-    ) -> list[Tensor]:
-        from lagr.batch import pad_tokens
-
-        order, written = sorted(range(len(sentences)), key=lambda i: lengths[i]), []
-        for at in range(0, len(order), batch):
-            rows = order[at : at + batch]
-            tokens, _ = pad_tokens([sentences[i] for i in rows], vocab, device)
-            memory = self.body.encoder(self.words(tokens[0]))
-            layers: Any = self.body.decoder.layers
-            seen = [self._keys_and_values(layer.multihead_attn, memory) for layer in layers]
-            past: list[tuple[Tensor, Tensor] | None] = [None] * len(layers)
-            token, output = torch.zeros(len(rows), 1, dtype=torch.long, device=device), []
-            for _ in range(max(lengths[i] for i in rows)):
-                x = self.outputs(token)
-                for number, layer in enumerate(layers):
-                    new, before = self._keys_and_values(layer.self_attn, x), past[number]
-                    kept = (
-                        new
-                        if before is None
-                        else (torch.cat([before[0], new[0]], 2), torch.cat([before[1], new[1]], 2))
-                    )
-                    past[number] = kept
-                    x = layer.norm1(x + self._attend(layer.self_attn, x, kept))
-                    x = layer.norm2(x + self._attend(layer.multihead_attn, x, seen[number]))
-                    x = layer.norm3(x + layer.linear2(F.relu(layer.linear1(x))))
-                x = self.body.decoder.norm(x) if self.body.decoder.norm is not None else x
-                token = self.choose(x).argmax(-1)
-                output.append(token)
-            written.append(torch.cat(output, dim=1))
-        return written
-
-    def _split(self, x: Tensor) -> Tensor:
-        B, N, _ = x.shape
-        return x.view(B, N, self.heads, -1).transpose(1, 2)
-
-    def _keys_and_values(self, attention: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        D = x.shape[-1]
-        both = F.linear(x, attention.in_proj_weight[D:], attention.in_proj_bias[D:])
-        return self._split(both[..., :D].contiguous()), self._split(both[..., D:].contiguous())
-
-    def _attend(self, attention: Any, x: Tensor, keys_and_values: tuple[Tensor, Tensor]) -> Tensor:
-        D = x.shape[-1]
-        query = self._split(F.linear(x, attention.in_proj_weight[:D], attention.in_proj_bias[:D]))
-        mixed = F.scaled_dot_product_attention(query, *keys_and_values)
-        result: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
-        return result

@@ -227,15 +227,17 @@ def _evaluate(options: argparse.Namespace) -> None:
 def _print_evaluation(result: Any, split: str) -> None:
     low, high = result.score.interval
     print(f"{split}: {result.score.exact:.2f} % exact  [{low:.2f}, {high:.2f}]  n = {result.score.n}")
+    graph = "order-free" if result.written else "graph"
     print(
-        f"graph {result.isomorphic.exact:.2f} %   nodes {result.nodes.exact:.2f} %   edges {result.edges.exact:.2f} %"
+        f"{graph} {result.isomorphic.exact:.2f} %   nodes {result.nodes.exact:.2f} %   edges {result.edges.exact:.2f} %"
     )
     if len(result.by_category) > 1:
         print()
         width = max(map(len, result.by_category))
         for name, score in sorted(result.by_category.items()):
             low, high = score.interval
-            print(f"  {name:<{width}}  {score.exact:6.2f} %  [{low:.1f}, {high:.1f}]  n = {score.n}")
+            free = f"  order-free {result.isomorphic_by_category[name].exact:6.2f} %" if result.written else ""
+            print(f"  {name:<{width}}  {score.exact:6.2f} %  [{low:.1f}, {high:.1f}]  n = {score.n}{free}")
     if result.score.right < result.score.n:
         print("\nwhat is wrong (a sentence may have several):")
         for report in result.to_dict()["errors"].values():
@@ -252,7 +254,6 @@ def _one_line(form: Any) -> str:
 
 
 def _parse(options: argparse.Namespace) -> None:
-    from lagr import draw
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
@@ -267,23 +268,23 @@ def _parse(options: argparse.Namespace) -> None:
     for parse in parser.parse(sentences):
         if options.format == "json":
             print(json.dumps(parse.to_dict(), ensure_ascii=False))
-        elif options.format == "dot":
-            print(draw.dot(parse.tokens, parse.graph, graph_layers=parse.graph_layers))
-        elif options.format != "form":
+            continue
+        drawn = options.format != "form"
+        if drawn and parse.graph:
             print(parse.draw(options.format))
-        elif parse.form is not None:
+        elif not drawn and parse.form is not None:
             print(parse.form)
         else:
-            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False))
+            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
             if parse.problem:
                 print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
 
 
 def _export(options: argparse.Namespace) -> None:
     from lagr.export import export_onnx
-    from lagr.parser import load
+    from lagr.parser import load, only_lagr
 
-    export_onnx(load(options.run_folder).model, Path(options.onnx))
+    export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
 
 
 def _align(options: argparse.Namespace) -> None:
@@ -297,9 +298,9 @@ def _align(options: argparse.Namespace) -> None:
 
         examples = learned_alignments(run, source)
     else:
-        from lagr.parser import load
+        from lagr.parser import load, only_lagr
 
-        examples = load(run, _device()).align(_split(source, options.split))
+        examples = only_lagr(load(run, _device()), "lagr align").align(_split(source, options.split))
     lines = (jsonl.write_row(example, source.formalism) + "\n" for example in examples)
     if options.out:
         runs.write_text(Path(options.out), "".join(lines))
@@ -365,9 +366,9 @@ def _analyse(options: argparse.Namespace) -> None:
             )
         print(analyse.report(rows, Path(options.out)))
         return
-    from lagr.parser import load
+    from lagr.parser import load, only_lagr
 
-    parser = load(options.name, _device())
+    parser = only_lagr(load(options.name, _device()), "lagr analyse")
     pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
     for file in analyse.write(pictures, Path(options.out)):
         print(file)

@@ -18,8 +18,11 @@ from lagr.errors import ConfigError
 PRESETS = Path(__file__).parent / "presets"
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": help, "choices": choices})
+def option(default: Any, help: str, choices: tuple[str, ...] = (), kind: str = "") -> Any:
+    """kind: the kind of model that has this option, if not every one has it."""
+    return field(
+        default=default, metadata={"help": help + (f" ({kind})" if kind else ""), "choices": choices, "kind": kind}
+    )
 
 
 @dataclass(frozen=True)
@@ -28,21 +31,35 @@ class Data:
     partition: str = option("", "which of CFQ's splits: mcd1, mcd2, mcd3, random_split")
     size: int = option(4000, "how many training sentences mini generates")
     seed: int = option(0, "which sentences mini generates")
+    form: str = option("full", "forms as they are, or CFQ's queries compressed", ("full", "compressed"), kind="seq2seq")
 
 
 @dataclass(frozen=True)
 class Model:
+    kind: str = option("lagr", "lagr labels a graph; seq2seq, the baseline, writes the form", ("lagr", "seq2seq"))
     encoder: str = option("transformer", "what encodes the sentence", ("transformer", "lstm"))
-    encoders: str = option("separate", "one encoder for nodes and edges, or one each", ("shared", "separate"))
+    encoders: str = option("separate", "one encoder for nodes and edges, or one each", ("shared", "separate"), "lagr")
     width: int = option(256, "D, the size of a token's vector")
     encoder_layers: int = option(4, "layers of the encoder")
     heads: int = option(4, "attention heads (transformer)")
     feedforward: int = option(0, "width of the feed-forward part (transformer); 0: the same as width")
-    dropout: float = option(0.1, "dropout in the encoder")
-    graph_layers: int = option(1, "L, slots for every token")
-    positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"))
-    valency: int = option(0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't")
-    edge_width: int = option(0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …")
+    dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
+    graph_layers: int = option(1, "L, slots for every token", kind="lagr")
+    positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
+    valency: int = option(
+        0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't", kind="lagr"
+    )
+    edge_width: int = option(
+        0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …", kind="lagr"
+    )
+    decoder_layers: int = option(0, "layers of the decoder; 0: as many as the encoder has", kind="seq2seq")
+    shared_layers: bool = option(False, "all layers have the same weights (Universal Transformer)", kind="seq2seq")
+    longest_form: int = option(512, "tokens after which a form is broken off", kind="seq2seq")
+
+    def options(self) -> dict[str, Any]:
+        """What the model of this kind is built with."""
+        wanted = (f.name for f in fields(self) if f.name != "kind" and f.metadata["kind"] in ("", self.kind))
+        return {name: getattr(self, name) for name in wanted}
 
 
 @dataclass(frozen=True)
@@ -103,9 +120,13 @@ def check(config: Config) -> None:
                 raise ConfigError(f"{section}.{f.name} is {given!r}; it can be {' or '.join(choices)}")
             if isinstance(given, (int, float)) and given < 0:
                 raise ConfigError(f"{section}.{f.name} is {given}; it can't be negative")
+            # LAGr's settings are no mistake beside seq2seq: `--model.kind seq2seq` may be put upon any preset.
+            if f.metadata["kind"] == "seq2seq" and model.kind != "seq2seq" and given != f.default:
+                raise ConfigError(f"{section}.{f.name} is for model.kind = seq2seq; leave it out, or set that")
     at_least_one = (
         ("model.width", model.width), ("model.encoder_layers", model.encoder_layers), ("model.heads", model.heads),
-        ("model.graph_layers", model.graph_layers), ("align.candidates", align.candidates),
+        ("model.graph_layers", model.graph_layers), ("model.longest_form", model.longest_form),
+        ("align.candidates", align.candidates),
         ("train.steps", train.steps), ("train.batch", train.batch), ("train.save_every", train.save_every),
         ("train.evaluate_limit", train.evaluate_limit),
     )  # fmt: skip
@@ -124,6 +145,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"train.restart_after is {train.restart_after}; it is a share of the steps, above 0 up to 1")
     if model.encoder == "transformer" and model.width % (2 * model.heads):
         raise ConfigError(f"model.width {model.width} must be a multiple of 2 · model.heads, {2 * model.heads}")
+    if model.encoder == "lstm" and model.shared_layers:
+        raise ConfigError("model.shared_layers needs model.encoder = transformer")
     if model.positions == "rotary" and model.edge_width % 2:
         raise ConfigError(f"model.edge_width {model.edge_width} must be even for rotary positions")
     if model.encoder == "lstm" and model.width % 2:

@@ -7,6 +7,7 @@ and one for edges where they are separate. All of them take one matrix product, 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,13 +67,14 @@ class Embedding(nn.Module):
         nn.init.kaiming_normal_(self.words[0])
         self.dropout, self.positions = dropout, positions
 
-    def forward(self, tokens: Tensor, keys: Tensor | None) -> Tensor:
+    def forward(self, tokens: Tensor, keys: Tensor | None, position: int = 0) -> Tensor:
+        """position: that of the first token."""
         S, count, width = self.words.shape
         first = torch.arange(S, device=tokens.device)[:, None, None] * count  # where a model's words begin
         embedded = F.embedding(tokens + first, self.words.reshape(S * count, width))
         if self.positions:
-            scaled = sine_positions(tokens.shape[-1], width, tokens.device) / math.sqrt(width)
-            embedded = embedded + scaled.to(embedded.dtype)
+            sines = sine_positions(position + tokens.shape[-1], width, tokens.device)[position:]
+            embedded = embedded + (sines / math.sqrt(width)).to(embedded.dtype)
         return dropout(embedded, self.dropout, keys, site=0)
 
 
@@ -165,19 +167,34 @@ def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: in
 
     projected: queries, keys and values side by side.
     """
-    W, B, N, D = *projected.shape[:-1], projected.shape[-1] // 3
-    if kernels.fit(projected, N, D // heads):
+    N, d = projected.shape[2], projected.shape[-1] // (3 * heads)
+    if kernels.fit(projected, N, d):
         from lagr.kernels.attention import attention as on_chip
 
         mixed: Tensor = on_chip(projected, lengths, keys, heads, drop)
         return mixed
-    query, key, value = projected.view(W, B, N, 3, heads, D // heads).permute(3, 0, 1, 4, 2, 5)
+    query, key, value = by_head(projected, 3, heads)
+    return mix(query, key, value, are_present(lengths, N)[:, :, None, :, None], keys, drop, site=0)
+
+
+def by_head(projected: Tensor, parts: int, heads: int) -> Tensor:
+    """Vectors of several parts side by side, each cut into heads.   (W, B, N, parts·D) → (parts, W, B, heads, N, d)"""
+    return projected.view(*projected.shape[:-1], parts, heads, -1).permute(3, 0, 1, 4, 2, 5)
+
+
+def mix(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, keys: Tensor | None, drop: float, site: int
+) -> Tensor:
+    """softmax(Q Kᵀ / √d) V of each head.   (W, B, heads, Q, d), (W, B, heads, K, d) twice → (W, B, Q, D)
+
+    visible, broadcast to (W, B, heads, K, Q): which keys a query sees; without it, all.
+    """
     # Keys stand before queries in memory, so a CPU sums over the keys of many queries at a time.
-    scores = key @ query.transpose(-1, -2) / math.sqrt(D // heads)  # (W, B, heads, N, N)
-    scores = scores.float().masked_fill(~are_present(lengths, N)[:, :, None, :, None], -torch.inf)
-    weights = dropout(scores.softmax(-2).transpose(-1, -2), drop, keys, site=0)
-    by_head: Tensor = weights.to(value.dtype) @ value
-    return by_head.transpose(2, 3).reshape(W, B, N, D)
+    scores = (key @ query.transpose(-1, -2) / math.sqrt(query.shape[-1])).float()  # (W, B, heads, K, Q)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -torch.inf)
+    weights = dropout(scores.softmax(-2).transpose(-1, -2), drop, keys, site)
+    return (weights.to(value.dtype) @ value).transpose(2, 3).flatten(3)
 
 
 def are_present(lengths: Tensor, tokens: int) -> Tensor:
@@ -186,19 +203,40 @@ def are_present(lengths: Tensor, tokens: int) -> Tensor:
 
 
 class Transformer(nn.Module):
+    """shared: one layer, passed as often as there would be layers (a Universal Transformer)."""
+
     def __init__(
-        self, copies: int, width: int, layers: int, heads: int, feedforward: int, dropout: float, rotary: bool = False
+        self,
+        copies: int,
+        width: int,
+        layers: int,
+        heads: int,
+        feedforward: int,
+        dropout: float,
+        rotary: bool = False,
+        shared: bool = False,
     ) -> None:
         super().__init__()
+        self.depth = layers
         self.layers = nn.ModuleList(
-            TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(layers)
+            TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(1 if shared else layers)
         )
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         """keys (layers, W)"""
-        for number, layer in enumerate(self.layers):
+        for number in range(self.depth):
+            layer = self.layers[number % len(self.layers)]
             x = layer(x, lengths, None if keys is None else keys[number])
         return x
+
+    def compile_parts(self, tokens: int) -> None:
+        """Compiles what has no kernels of its own for so many tokens. Equal layers share code."""
+        layers: Any = self.layers
+        for layer in layers:
+            if not kernels.fit(layer.attend.weight, tokens, layer.attend.weight.shape[1] // layer.heads):
+                layer.compile(dynamic=False)
+            elif layer.rotary:
+                layer.turned = torch.compile(layer.turned, dynamic=False)
 
 
 class LSTMLayer(nn.Module):
@@ -266,3 +304,6 @@ class LSTM(nn.Module):
 
     def drop(self, x: Tensor, keys: Tensor | None) -> Tensor:
         return dropout(x, self.dropout, keys, site=0)
+
+    def compile_parts(self, tokens: int) -> None:
+        self.drop = torch.compile(self.drop, dynamic=False)  # type: ignore[method-assign]

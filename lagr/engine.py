@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lagr.align import Target, infer_alignment
-from lagr.batch import Packed
 from lagr.chance import make_keys
-from lagr.config import Align
-from lagr.loss import strong_loss
-from lagr.model import GraphDistribution, LAGr
+from lagr.model import LAGr
+from lagr.objectives import Objective
+from lagr.seq2seq import Seq2Seq
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
 WARM_UPS = 3  # steps before a CUDA graph is recorded, taken back afterwards
@@ -57,18 +55,15 @@ class Table:
 class Engine:
     def __init__(
         self,
-        new_model: Callable[[int], LAGr],
+        new_model: Callable[[int], LAGr | Seq2Seq],
         seeds: Sequence[int],
-        data: Packed,
-        align: Align,
-        first_alignments: Tensor,
+        objective: Objective,
         clip: float,
         device: str,
         bf16: bool,
     ) -> None:
-        """new_model(seed): an untrained model. first_alignments (examples, J): what weak supervision starts from."""
-        self.new_model, self.data, self.align, self.clip, self.device = new_model, data, align, clip, device
-        self.first_alignments = first_alignments
+        """new_model(seed): an untrained model."""
+        self.new_model, self.objective, self.clip, self.device = new_model, objective, clip, device
         S = len(seeds)
         self.model = new_model(seeds[0]).to(device)
         alike: dict[tuple[int, bool], dict[str, nn.Parameter]] = {}
@@ -77,7 +72,6 @@ class Engine:
             alike.setdefault((parameter.shape[0], is_matrix), {})[name] = parameter
         self.tables = [Table(found, S, device, bf16 and is_matrix) for (_, is_matrix), found in alike.items()]
         self.updates = torch.zeros(S, device=device)  # of each model, for Adam's bias correction
-        self.alignments = torch.empty(S, *first_alignments.shape, dtype=torch.long, device=device)
         self.loss_sums = torch.zeros(S, device=device)  # since they were last read
         self.seeds = torch.zeros(S, dtype=torch.int64, device=device)
         for table in self.tables:
@@ -89,9 +83,10 @@ class Engine:
         if device == "cuda":
             self.pool = torch.cuda.graph_pool_handle()  # one for all graphs: none runs while another does
             torch._dynamo.config.recompile_limit = 64  # every bucket is a shape of its own
-            for name in ("_keys", "_infer", "_losses", "_update"):
+            for name in ("_keys", "_update"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
-            self.model.compile_parts(data.sizes[0])
+            objective.compile_parts()
+            self.model.compile_parts(objective.data.sizes[0])
 
     def _adopt(self, table: Table) -> None:
         """Makes the model's parameters windows of the table."""
@@ -114,7 +109,7 @@ class Engine:
                 if table.half is not None:
                     table.half[rows] = table.values[rows].to(torch.bfloat16)
         self.updates[s], self.loss_sums[s], self.seeds[s] = 0.0, 0.0, seed
-        self.alignments[s] = self.first_alignments
+        self.objective.reset(s)
 
     def weights_of(self, s: int) -> dict[str, Tensor]:
         """The weights of model s, as those of a model alone."""
@@ -131,7 +126,7 @@ class Engine:
         its alignments stay as they are."""
         columns = (rows, steps[:, None], rates.astype(np.float32).view(np.int32)[:, None], held[:, None])
         inputs = torch.from_numpy(np.concatenate([column.astype(np.int32) for column in columns], axis=1))
-        infer = self.align.supervision == "weak" and not held.all()
+        infer = self.objective.infers(held)
         if self.device == "cpu":
             self._step(bucket, infer, inputs)
             return
@@ -145,46 +140,11 @@ class Engine:
     def _step(self, bucket: int, infer: bool, inputs: Tensor) -> None:
         """inputs (S, B + 3): rows, step, learning rate, held."""
         rows, steps, rates, held = inputs[:, :-3], inputs[:, -3], inputs[:, -2].view(torch.float32), inputs[:, -1]
-        S, B = rows.shape
-        shape = self.data.buckets[bucket]
-        batch, keys = self.data.take(rows.flatten(), shape), self._keys(steps)
-        dist = self.model(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
-        parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
-        alignment = batch.alignment
-        if self.align.supervision == "weak":
-            alignment = self._infer(
-                [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
-            )
-        loss, losses = self._losses(parts, batch.target, alignment, S)
+        loss, losses = self.objective.losses(self.model, bucket, rows, self._keys(steps), held, infer)
         self._update(torch.autograd.grad(loss, self.parameters), losses.detach(), rates)
 
     def _keys(self, steps: Tensor) -> Tensor:
         return make_keys(self.seeds, steps)
-
-    @torch.no_grad()
-    def _infer(
-        self, parts: Sequence[Tensor | None], target: Target, keys: Tensor, rows: Tensor, held: Tensor, infer: bool
-    ) -> Tensor:
-        """The alignments of the batch: remembered ones where they are held, else inferred, and then remembered."""
-        J, whose = target.nodes.shape[1], torch.arange(len(rows), device=rows.device)[:, None]
-        before = self.alignments[whose, rows, :J].flatten(0, 1)
-        if not infer:
-            return before
-        align, dist = self.align, GraphDistribution(*parts)  # type: ignore[arg-type]
-        remembered = before if align.remember else None
-        found = infer_alignment(dist, target, align.candidates, align.noise, keys, remembered)
-        found = torch.where(held.repeat_interleave(rows.shape[1])[:, None] == 1, before, found)
-        self.alignments[whose, rows, :J] = found.view(*rows.shape, J)
-        return found
-
-    @staticmethod
-    def _losses(
-        parts: Sequence[Tensor | None], target: Target, alignment: Tensor, models: int
-    ) -> tuple[Tensor, Tensor]:
-        """What the step descends, and the loss of each model."""
-        dist = GraphDistribution(*parts)  # type: ignore[arg-type]
-        losses = strong_loss(dist, target, alignment).view(models, -1).mean(1)
-        return losses.sum(), losses
 
     @torch.no_grad()
     def _update(self, gradients: Sequence[Tensor], losses: Tensor, rates: Tensor) -> None:
@@ -236,9 +196,9 @@ class Engine:
     def state(self) -> dict[str, Tensor]:
         tensors = {
             "updates": self.updates,
-            "alignments": self.alignments,
             "loss_sums": self.loss_sums,
             "seeds": self.seeds,
+            **self.objective.state(),
         }
         for number, table in enumerate(self.tables):
             tensors |= {f"{name}.{number}": getattr(table, name) for name in ("values", "mean", "square")}

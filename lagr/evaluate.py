@@ -1,7 +1,8 @@
 """How good predictions are: exact match of the form, by category, and what went wrong.
 
 A prediction is right when its form is the form of the data, character for character; where the data has graphs alone,
-when the graphs are isomorphic. Accuracies are in per cent.
+when the graphs are isomorphic. Of seq2seq, which may write conjuncts in any order, `order_free` is the share of forms
+that read into the right graph. Accuracies are in per cent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lagr.forms import FORMALISMS, Formalism
 from lagr.graph import Graph, blindly_isomorphic, neighbourhoods
 
 if TYPE_CHECKING:
-    from lagr.parser import Parser
+    from lagr.parser import AnyParser
 
 # The paper's kinds (appendix, error analysis), and what is left.
 KINDS = {
@@ -31,7 +32,8 @@ KINDS = {
     "unconnected_node": "a right node that no edge connects",
     "missing_edge": "an edge is missing",
     "extra_edge": "an edge too many",
-    "other": "the graph is right, its form is not: nodes are in other slots",
+    "unreadable": "a form that can't be read",
+    "other": "the graph is right, its form is not: nodes are in other slots, or conjuncts in another order",
 }
 
 
@@ -65,11 +67,13 @@ class Score:
 class Evaluation:
     split: str
     score: Score = Score()
+    written: bool = False  # the graphs were read from forms that seq2seq wrote
     isomorphic: Score = Score()  # the graph is right, wherever its nodes are
     blind: Score = Score()  # the same with node labels forgotten, as the published code scores CFQ
     nodes: Score = Score()  # all node labels are right
     edges: Score = Score()  # all edges are right, of the sentences whose nodes are
     by_category: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
+    isomorphic_by_category: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
     kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
@@ -81,13 +85,14 @@ class Evaluation:
             "exact": self.score.exact,
             "low": low,
             "high": high,
-            "isomorphic": self.isomorphic.exact,
+            "order_free" if self.written else "isomorphic": self.isomorphic.exact,
             "blind": self.blind.exact,
             "nodes": self.nodes.exact,
             "edges": self.edges.exact,
             "edges_n": self.edges.n,
             "by_category": {
                 name: {"n": s.n, "exact": s.exact, "low": s.interval[0], "high": s.interval[1]}
+                | ({"order_free": self.isomorphic_by_category[name].exact} if self.written else {})
                 for name, s in sorted(self.by_category.items())
             },
             "errors": {
@@ -98,47 +103,61 @@ class Evaluation:
 
 
 def evaluate_parser(
-    parser: Parser, examples: Sequence[Example], split: str = "", progress: Callable[[int], None] = lambda done: None
+    parser: AnyParser, examples: Sequence[Example], split: str = "", progress: Callable[[int], None] = lambda done: None
 ) -> Evaluation:
     """Parses the sentences and compares with what they mean. progress: told how many are parsed."""
-    found = parser.decode([example.tokens for example in examples], progress)
+    from lagr.parser import FormParser
+
+    sentences = [example.tokens for example in examples]
+    if isinstance(parser, FormParser):
+        written = parser.write(sentences, progress)
+        return evaluate(examples, [one.graph for one in written], None, split, forms=[one.form for one in written])
+    found = parser.decode(sentences, progress)
     graphs = [one.graph.at_tokens(parser.model.graph_layers) for one in found]
     return evaluate(examples, graphs, FORMALISMS.get(parser.formalism or ""), split)
 
 
 def evaluate(
     examples: Sequence[Example],
-    predicted: Sequence[Graph],
+    predicted: Sequence[Graph | None],
     formalism: Formalism | None,
     split: str = "",
     shown: int = 3,
+    forms: Sequence[str | None] | None = None,
 ) -> Evaluation:
-    """Scores and error kinds; of every kind `shown` examples are kept."""
-    result = Evaluation(split)
-    for example, graph in zip(examples, predicted, strict=True):
-        form = _form(graph, formalism)
+    """Scores and error kinds; of every kind `shown` examples are kept.
+
+    forms: those that the graphs were read from, if they were; None in place of a graph where that was not possible.
+    Otherwise the formalism gives the graphs' forms.
+    """
+    result = Evaluation(split, written=forms is not None)
+    for number, (example, graph) in enumerate(zip(examples, predicted, strict=True)):
+        gold = example.form if forms is None else example.written_form
+        form = _form(graph, formalism) if forms is None else forms[number]
         same_graph = graph == example.graph
-        right = same_graph if example.form is None or formalism is None else form == example.form
-        same_nodes = sorted(graph.nodes) == sorted(example.graph.nodes)
+        right = same_graph if gold is None or (forms is None and formalism is None) else form == gold
+        same_nodes = graph is not None and sorted(graph.nodes) == sorted(example.graph.nodes)
         result.score += right
         result.isomorphic += same_graph
-        result.blind += same_graph or blindly_isomorphic(graph, example.graph)
+        result.blind += same_graph or (graph is not None and blindly_isomorphic(graph, example.graph))
         result.nodes += same_nodes
         if same_nodes:
             result.edges += same_graph
         if example.category:
             result.by_category[example.category] += right
+            result.isomorphic_by_category[example.category] += same_graph
         if right:
             continue
-        for kind in error_kinds(example.graph, graph) or {"other"}:
+        kinds = {"unreadable"} if graph is None else error_kinds(example.graph, graph) or {"other"}
+        for kind in kinds:
             result.kinds[kind] += 1
             if len(result.examples[kind]) < shown:
                 result.examples[kind].append(
                     {
                         "sentence": " ".join(example.tokens),
                         "category": example.category,
-                        "gold": example.form or example.graph.to_dict(),
-                        "predicted": form or _brief(graph),
+                        "gold": gold or example.graph.to_dict(),
+                        "predicted": form or ("no form" if graph is None else _brief(graph)),
                     }
                 )
     return result
@@ -177,8 +196,8 @@ def error_kinds(gold: Graph, predicted: Graph) -> set[str]:
     return kinds
 
 
-def _form(graph: Graph, formalism: Formalism | None) -> str | None:
-    if formalism is None:
+def _form(graph: Graph | None, formalism: Formalism | None) -> str | None:
+    if graph is None or formalism is None:
         return None
     try:
         return formalism.write(graph)

@@ -17,6 +17,7 @@ from lagr.batch import Bucket
 from lagr.config import Config
 from lagr.errors import ConfigError, DataError
 from lagr.model import LAGr
+from lagr.seq2seq import Seq2Seq
 
 GIB = 2**30
 FLOAT, HALF, LONG = 4, 2, 8  # bytes
@@ -26,16 +27,23 @@ DOUBT = 1.2  # how much too high the estimate may be
 WORTH_A_LOOK = GIB  # below, a sentence is parsed without asking what is free
 
 
-def training_bytes(config: Config, model: LAGr, bucket: Bucket, examples: int, seeds: int, bf16: bool) -> int:
+def training_bytes(config: Config, model: LAGr | Seq2Seq, bucket: Bucket, examples: int, seeds: int, bf16: bool) -> int:
     """What a run holds while it takes a step with a batch of this bucket. model: that of one seed."""
     m, train, align = config.model, config.train, config.align
     S, B, N, J, D = seeds, train.batch, bucket.tokens, bucket.nodes, m.width
-    M, E = N * m.graph_layers, model.edge_labels
     # Weights, Adam's moments, their successors and the gradients, in float32; with bf16 a copy and gradients in it.
     weights = S * sum(p.numel() for p in model.parameters()) * (8 * FLOAT if bf16 else 10 * FLOAT)
     # What a layer keeps for the way back. A GPU's compiled layers keep half as many numbers, each of half the bytes.
     kept = 26 * D if m.encoder == "lstm" else 20 * D + 4 * (m.feedforward or D) + 4 * m.heads * N
-    encoded = S * B * N * model.encoders * m.encoder_layers * kept * (HALF / 2 if bf16 else FLOAT)
+    encoded = S * B * N * m.encoder_layers * kept * (HALF / 2 if bf16 else FLOAT)
+    fixed = weights + (GPU_WORKSPACES if bf16 else 0)
+    if isinstance(model, Seq2Seq):
+        T = bucket.form
+        # A decoder's layer looks at the sentence too; scores of all form tokens, their logarithms and both's gradients.
+        kept = 30 * D if m.encoder == "lstm" else 32 * D + 4 * (m.feedforward or D) + 4 * m.heads * (T + N)
+        decoded = S * B * T * model.decoder_layers * kept * (HALF / 2 if bf16 else FLOAT)
+        return int(fixed + encoded + decoded + 4 * S * B * T * model.embed_form.words.shape[1] * FLOAT)
+    M, E = N * m.graph_layers, model.edge_labels
     # Scores, their logarithms and the gradients of both; of pairs also their labels and what these pick.
     nodes = 4 * S * B * N * model.node_scorer.weight.shape[2] * FLOAT
     vectors = 6 * S * B * N * model.edge_keys.weight.shape[2] * (HALF if bf16 else FLOAT)
@@ -44,7 +52,7 @@ def training_bytes(config: Config, model: LAGr, bucket: Bucket, examples: int, s
     weak = align.supervision == "weak"
     noise = 10 * S * B * align.candidates * J * M * FLOAT if weak else 0
     remembered = S * examples * J * LONG if weak else 0
-    return int(weights + encoded + nodes + vectors + max(pairs, noise) + remembered + (GPU_WORKSPACES if bf16 else 0))
+    return int(fixed + encoded * model.encoders + nodes + vectors + max(pairs, noise) + remembered)
 
 
 def parsing_bytes(model: LAGr, tokens: int) -> int:
@@ -54,7 +62,7 @@ def parsing_bytes(model: LAGr, tokens: int) -> int:
 
 
 def check_training(
-    config: Config, model: LAGr, buckets: Sequence[Bucket], examples: int, seeds: int, device: str, bf16: bool
+    config: Config, model: LAGr | Seq2Seq, buckets: Sequence[Bucket], examples: int, seeds: int, device: str, bf16: bool
 ) -> None:
     """ConfigError where the batches of some length can't fit into the memory that is free."""
     needs = [(training_bytes(config, model, bucket, examples, seeds, bf16), bucket.tokens) for bucket in buckets]

@@ -7,7 +7,6 @@ E edge labels · K candidates · D width · S models. Label 0 is `null`, for nod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -164,16 +163,8 @@ class LAGr(nn.Module):
         return log_softmax(node_logits), edge_log_probs(queries, keys), numbers
 
     def compile_parts(self, tokens: int) -> None:
-        """Compiles what has no kernels of its own, for sentences of up to so many tokens. Equal layers share code."""
-        if isinstance(self.encode, LSTM):
-            self.encode.drop = torch.compile(self.encode.drop, dynamic=False)  # type: ignore[method-assign]
-        else:
-            layers: Any = self.encode.layers
-            for layer in layers:
-                if not kernels.fit(layer.attend.weight, tokens, layer.attend.weight.shape[1] // layer.heads):
-                    layer.compile(dynamic=False)
-                elif layer.rotary:
-                    layer.turned = torch.compile(layer.turned, dynamic=False)
+        """Compiles what has no kernels of its own, for sentences of up to so many tokens."""
+        self.encode.compile_parts(tokens)
         for name in ("embedded", "score"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 

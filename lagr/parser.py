@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -21,15 +21,20 @@ from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.config import Config
 from lagr.datasets import Example, tokenize
 from lagr.decode import Decoded, decode
-from lagr.errors import DataError, FormError
+from lagr.errors import DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
+from lagr.forms import spelling
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
+from lagr.seq2seq import END, Seq2Seq
 from lagr.vocab import Vocabulary
 
 # Pairs times edge labels in one batch. It bounds the memory, and on a CPU it keeps in the cache what a batch works on.
 PAIRS_AT_ONCE, PAIRS_AT_ONCE_CPU = 4_000_000, 600_000
+# Sentences in one batch of a seq2seq model. A GPU takes about as long for many as for few.
+AT_ONCE, AT_ONCE_CPU = 1024, 64
 SHORTER = "split the longest sentence, or free some memory"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,13 @@ class ParsedEdge:
 
 @dataclass(frozen=True)
 class Parse:
-    """What a sentence means: the graph, its form, and how sure the model is of each part."""
+    """What a sentence means: the graph, its form, and how sure the model is of each part.
+
+    Of a seq2seq run there is the form, and the graph that was read from it: no slots, and no part's probability.
+    """
 
     tokens: tuple[str, ...]
-    graph: Graph
+    graph: Graph | None  # None: the form that was written can't be read; `problem` says why
     form: str | None  # None: there is no formalism, or the graph has no form; `problem` says why
     problem: str | None
     nodes: tuple[ParsedNode, ...]
@@ -72,31 +80,41 @@ class Parse:
             "graph_layers": self.graph_layers,
             "nodes": [vars(node) for node in self.nodes],
             "edges": [vars(edge) for edge in self.edges],
-        }
+        } | ({} if self.nodes or self.graph is None else {"graph": self.graph.to_dict()})
 
     def draw(self, kind: str = "text") -> str:
-        """The sentence with its slots and arcs, as text for a terminal or as svg."""
+        """The sentence with its slots and arcs, as text for a terminal or as svg; the graph alone as dot."""
         from lagr import draw
 
+        if self.graph is None:
+            raise FormError(f"there is no graph to draw: {self.problem}")
         pictures: dict[str, Callable[..., str]] = {"text": draw.text, "svg": draw.svg}
+        if kind == "dot":
+            return draw.dot(self.tokens, self.graph, graph_layers=self.graph_layers)
         return pictures[kind](
             self.tokens,
             self.graph,
             graph_layers=self.graph_layers,
-            node_probabilities=[node.probability for node in self.nodes],
-            edge_probabilities=[edge.probability for edge in self.edges],
+            node_probabilities=[node.probability for node in self.nodes] or None,
+            edge_probabilities=[edge.probability for edge in self.edges] or None,
         )
 
 
-class Parser:
-    def __init__(
-        self, model: LAGr, vocab: Vocabulary, formalism: str | None, config: Config, device: str = "cpu"
-    ) -> None:
-        self.model = model.to(device).eval()
-        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
-        self.vocab, self.config, self.device = vocab, config, device
-        self.formalism = formalism
-        self._write = find_formalism(formalism).write if formalism else None
+@dataclass(frozen=True)
+class Written:
+    """A form, its graph, and the probability of the tokens it was written with."""
+
+    form: str | None  # None: the tokens are no form; `problem` says why
+    graph: Graph | None  # None: the form can't be read; `problem` says why
+    problem: str | None
+    probability: float
+
+
+class SentenceParser:
+    """What a parser does with sentences, whatever its model is."""
+
+    def __init__(self, vocab: Vocabulary, formalism: str | None, config: Config, device: str) -> None:
+        self.vocab, self.formalism, self.config, self.device = vocab, formalism, config, device
 
     @overload
     def parse(self, sentences: str) -> Parse: ...  # type: ignore[overload-overlap]  # a str is a sequence of str
@@ -109,29 +127,74 @@ class Parser:
         return self.parse_tokens([tokenize(sentence) for sentence in sentences])
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+        raise NotImplementedError
 
-    def decode(
-        self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
-    ) -> list[Decoded]:
-        """The likeliest graph of every sentence. Sentences of similar length share a batch, so padding is small."""
+    def check(self, sentences: Sequence[Sequence[str]]) -> None:
+        """DataError where a sentence can't be parsed."""
         for number, tokens in enumerate(sentences, start=1):
             which = f"sentence {number}" if len(sentences) > 1 else "the sentence"
             if not tokens:
                 raise DataError(f"{which} is empty; give at least one word")
             if len(tokens) > LONGEST:
                 raise DataError(f"{which} has {len(tokens):,} tokens; at most {LONGEST:,} can be parsed at once")
+
+    def in_batches(
+        self,
+        sentences: Sequence[Sequence[str]],
+        batches: Iterable[list[int]],
+        run: Callable[[list[Sequence[str]]], list[Found]],
+        progress: Callable[[int], None],
+    ) -> list[Found]:
+        """What `run` finds of every sentence, of those in a batch at a time."""
+        results: dict[int, Found] = {}
+        with memory.explained("parsing", SHORTER):
+            for rows in batches:
+                results |= zip(rows, run([sentences[row] for row in rows]), strict=True)
+                progress(len(results))
+        return [results[row] for row in range(len(sentences))]
+
+
+def batches(sentences: Sequence[Sequence[str]], most: int, weight: Callable[[int], int]) -> Iterator[list[int]]:
+    """Numbers of sentences that share a batch: of similar length, so that padding is small.
+
+    weight(tokens): what a sentence takes of the `most` that a batch may take, padded to the longest of it.
+    """
+    rows: list[int] = []
+    for row in sorted(range(len(sentences)), key=lambda row: len(sentences[row])):
+        if rows and (len(rows) + 1) * weight(len(sentences[row])) > most:
+            yield rows
+            rows = []
+        rows.append(row)
+    if rows:
+        yield rows
+
+
+class Parser(SentenceParser):
+    """Labels the graph, and writes the form from it."""
+
+    def __init__(
+        self, model: LAGr, vocab: Vocabulary, formalism: str | None, config: Config, device: str = "cpu"
+    ) -> None:
+        super().__init__(vocab, formalism, config, device)
+        self.model = model.to(device).eval()
+        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
+        self._write = find_formalism(formalism).write if formalism else None
+
+    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+        return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+
+    def decode(
+        self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
+    ) -> list[Decoded]:
+        """The likeliest graph of every sentence."""
+
+        def run(some: list[Sequence[str]]) -> list[Decoded]:
+            with torch.inference_mode():
+                return decode(self.run_model(*pad_tokens(some, self.vocab, self.device)), self.vocab)
+
+        self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
-        results: list[Decoded | None] = [None] * len(sentences)
-        done = 0
-        with torch.inference_mode(), memory.explained("parsing", SHORTER):
-            for rows in self._batches(sentences):
-                dist = self.run_model(*pad_tokens([sentences[row] for row in rows], self.vocab, self.device))
-                for row, found in zip(rows, decode(dist, self.vocab), strict=True):
-                    results[row] = found
-                done += len(rows)
-                progress(done)
-        return [found for found in results if found is not None]
+        return self.in_batches(sentences, self._batches(sentences), run, progress)
 
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
@@ -149,15 +212,8 @@ class Parser:
 
     def _batches(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[int]]:
         most = PAIRS_AT_ONCE_CPU if self.device == "cpu" else PAIRS_AT_ONCE
-        rows: list[int] = []
-        for row in sorted(range(len(sentences)), key=lambda row: len(sentences[row])):
-            slots = len(sentences[row]) * self.model.graph_layers
-            if rows and (len(rows) + 1) * slots * slots * self.model.edge_labels > most:
-                yield rows
-                rows = []
-            rows.append(row)
-        if rows:
-            yield rows
+        layers, labels = self.model.graph_layers, self.model.edge_labels
+        return batches(sentences, most, lambda tokens: (tokens * layers) ** 2 * labels)
 
     def _parse(self, tokens: Sequence[str], found: Decoded) -> Parse:
         graph, layers = found.graph, self.model.graph_layers
@@ -176,21 +232,87 @@ class Parser:
         return Parse(tuple(tokens), graph, form, problem, nodes, edges, found.probability, layers)
 
 
-def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> Parser:
+class FormParser(SentenceParser):
+    """Writes the form token by token, and reads the graph from it."""
+
+    def __init__(
+        self, model: Seq2Seq, vocab: Vocabulary, formalism: str | None, config: Config, device: str = "cpu"
+    ) -> None:
+        super().__init__(vocab, formalism, config, device)
+        self.model = model.to(device).eval()
+        self.spelling = spelling(formalism, config.data.form)
+        self._read = find_formalism(formalism or "").read
+
+    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+        return [
+            Parse(tuple(tokens), found.graph, found.form, found.problem, (), (), found.probability, graph_layers=1)
+            for tokens, found in zip(sentences, self.write(sentences), strict=True)
+        ]
+
+    def write(
+        self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
+    ) -> list[Written]:
+        """The form of every sentence, its likeliest token every time."""
+        self.check(sentences)
+        most = AT_ONCE_CPU if self.device == "cpu" else AT_ONCE
+        return self.in_batches(sentences, batches(sentences, most, lambda tokens: 1), self._write, progress)
+
+    def _write(self, sentences: list[Sequence[str]]) -> list[Written]:
+        with torch.inference_mode():
+            rows, log_probs = self.model.write(*pad_tokens(sentences, self.vocab, self.device))
+        return [
+            self._written(sentence, row, probability)
+            for sentence, row, probability in zip(sentences, rows[0].tolist(), log_probs[0].exp().tolist(), strict=True)
+        ]
+
+    def _written(self, sentence: Sequence[str], row: list[int], probability: float) -> Written:
+        tokens = [self.vocab.form_token(number) for number in row[: row.index(END) if END in row else None]]
+        form, graph, problem = None, None, None
+        try:
+            form = self.spelling.join(tokens)
+            graph = self._read(self.spelling.in_order(form), sentence)
+        except LagrError as error:
+            problem = str(error)
+        return Written(form, graph, problem, probability)
+
+
+AnyParser = Parser | FormParser
+
+
+def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> AnyParser:
     """The parser of a run folder. onnx: the file that `lagr export` wrote of it, which then does the work."""
     folder = runs.open_run(run)
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
     model = build(config, vocab)
     runs.read_weights(folder, model)
-    parser = Parser(model, vocab, formalism, config, "cpu" if onnx else device)
+    parser = parser_of(model, vocab, formalism, config, "cpu" if onnx else device)
     if onnx:
         from lagr.export import OnnxModel
 
-        parser.run_model = OnnxModel(onnx, model)
+        parser = only_lagr(parser, "--onnx")
+        parser.run_model = OnnxModel(onnx, parser.model)
     return parser
 
 
-def build(config: Config, vocab: Vocabulary) -> LAGr:
+def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
-    return LAGr(*vocab.sizes, **vars(config.model))
+    if config.model.kind == "seq2seq":
+        return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
+    return LAGr(*vocab.sizes, **config.model.options())
+
+
+def parser_of(
+    model: LAGr | Seq2Seq, vocab: Vocabulary, formalism: str | None, config: Config, device: str
+) -> AnyParser:
+    """The parser that runs this kind of model."""
+    if isinstance(model, Seq2Seq):
+        return FormParser(model, vocab, formalism, config, device)
+    return Parser(model, vocab, formalism, config, device)
+
+
+def only_lagr(parser: AnyParser, what: str) -> Parser:
+    """The parser, if it is LAGr's: the others can't do that."""
+    if not isinstance(parser, Parser):
+        raise RunError(f"{what} needs a model that labels graphs; this run writes forms (model.kind = seq2seq)")
+    return parser

@@ -14,17 +14,19 @@ from lagr import runs
 from lagr.config import Config
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
-from lagr.parser import load
+from lagr.parser import load, only_lagr
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
-    """The training split, with the alignments that the configuration asks for, or without any.
+    """The training split, with the alignments that the configuration asks for, or without any; for seq2seq, as it is.
 
     Weak supervision must not see an alignment, not even in the order of the nodes: they are shuffled.
     """
     examples = source.read("train")
     if not examples:
         raise DataError(f"{source.name} has no training sentences")
+    if config.model.kind == "seq2seq":
+        return examples
     if config.model.valency:
         _check_valencies(examples, config.model.valency)
     layers = config.model.graph_layers
@@ -64,6 +66,8 @@ def learned_alignments(run: Path, source: Source) -> list[Example]:
     A run so short that it never came to a sentence has none for it: its model says what is likeliest.
     """
     config, _ = runs.read_config(runs.open_run(run))
+    if config.model.kind == "seq2seq":
+        raise RunError(f"{run} has no alignments: it writes forms (model.kind = seq2seq)")
     if not (run / runs.ALIGNMENTS).is_file():
         raise RunError(f"{run} has no learned alignments: it is not finished, or was trained with strong supervision")
     table = runs.read_tensors(run / runs.ALIGNMENTS)[0]["alignments"].tolist()
@@ -77,7 +81,8 @@ def learned_alignments(run: Path, source: Source) -> list[Example]:
     ]
     unreached = [row for row, graph in enumerate(aligned) if graph is None]
     if unreached:
-        for row, found in zip(unreached, load(run).align([examples[row] for row in unreached]), strict=True):
+        parser = only_lagr(load(run), "an alignment")
+        for row, found in zip(unreached, parser.align([examples[row] for row in unreached]), strict=True):
             aligned[row] = found.graph
     return [replace(example, graph=graph) for example, graph in zip(examples, aligned, strict=True) if graph]
 

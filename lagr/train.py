@@ -23,15 +23,18 @@ from torch import Tensor
 
 from lagr import __version__, memory, runs
 from lagr.associate import associated_alignments
-from lagr.batch import Schedule, pack
+from lagr.batch import Schedule, pack, pack_forms
 from lagr.config import Config, override
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.evaluate import Evaluation, evaluate_parser
+from lagr.forms import spelling
 from lagr.model import LAGr
-from lagr.parser import Parser, build
+from lagr.objectives import FormObjective, GraphObjective, Objective
+from lagr.parser import build, parser_of
 from lagr.progress import Progress
+from lagr.seq2seq import Seq2Seq
 from lagr.supervision import fingerprint, training_examples
 from lagr.vocab import Vocabulary
 
@@ -45,7 +48,8 @@ def train(
     # All of it, at once: a bad row in the last split should be found before training, not after.
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
-    vocab, data = Vocabulary.of(examples), fingerprint(examples)
+    written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
+    vocab, data = Vocabulary.of(examples, written_as), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
@@ -113,22 +117,16 @@ class Trainer:
         examples = splits["train"]
         self.runs = [Run(config, folder) for config, folder in zip(configs, folders, strict=True)]
         train, self.device = self.config.train, choose_device(self.config.train.device)
-        data = pack(examples, vocab, self.config.model.graph_layers, self.device)
+        objective = self._objective(examples)
+        buckets = objective.data.buckets
         longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
-        self.schedule = Schedule(data.buckets, train.batch, longest)
+        self.schedule = Schedule(buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
         bf16 = uses_bf16(train.precision, self.device)
         seeds, model = len(self.runs), self._new_model(0)
-        memory.check_training(self.config, model, data.buckets, len(examples), seeds, self.device, bf16)
+        memory.check_training(self.config, model, buckets, len(examples), seeds, self.device, bf16)
         self.engine = Engine(
-            self._new_model,
-            [run.seed for run in self.runs],
-            data,
-            self.config.align,
-            self._first_alignments(examples, data.batch.alignment),
-            train.clip,
-            self.device,
-            bf16=bf16,
+            self._new_model, [run.seed for run in self.runs], objective, train.clip, self.device, bf16=bf16
         )
         if resume:
             if state.is_file():
@@ -136,7 +134,16 @@ class Trainer:
             for run in self.runs:
                 self._forget_later_metrics(run)
 
-    def _new_model(self, seed: int) -> LAGr:
+    def _objective(self, examples: list[Example]) -> Objective:
+        model = self.config.model
+        if model.kind == "seq2seq":
+            written_as = spelling(self.source.formalism, self.config.data.form)
+            return FormObjective(pack_forms(examples, self.vocab, written_as, model.longest_form, self.device))
+        data = pack(examples, self.vocab, model.graph_layers, self.device)
+        first = self._first_alignments(examples, data.batch.alignment)
+        return GraphObjective(data, self.config.align, first, len(self.runs))
+
+    def _new_model(self, seed: int) -> LAGr | Seq2Seq:
         torch.manual_seed(seed)
         return build(self.config, self.vocab)
 
@@ -233,14 +240,15 @@ class Trainer:
             examples = [examples[i] for i in sorted(chosen)]
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
-        parser = Parser(model, self.vocab, self.source.formalism, self.config, self.device)
+        parser = parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
         return evaluate_parser(parser, examples, split)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)
         runs.write_tensors(run.folder / runs.MODEL, weights)
-        if self.config.align.supervision == "weak":
-            runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": self.engine.alignments[s]})
+        objective = self.engine.objective
+        if isinstance(objective, GraphObjective) and self.config.align.supervision == "weak":
+            runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": objective.alignments[s]})
         results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
         exact, steps = results["train"]["exact"], self.step - run.began
         kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}

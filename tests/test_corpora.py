@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lagr.datasets import check, open_source, tokenize
+from lagr.forms import SPELLINGS
 
 
 def test_every_cogs_row_comes_back(cogs_data: Path) -> None:
@@ -44,3 +45,11 @@ def test_tokenize_agrees_with_the_corpora(cogs_data: Path, cfq_data: Path) -> No
         for split in source.splits:
             for example in source.read(split):
                 assert tokenize(" ".join(example.tokens)) == example.tokens
+
+
+def test_every_form_is_spelled_in_tokens_and_comes_back(cogs_data: Path, cfq_data: Path) -> None:
+    for source in (open_source("cogs", cogs_data), open_source("cfq", cfq_data, "all")):
+        spellings = [spelling for (formalism, _), spelling in SPELLINGS.items() if formalism == source.formalism]
+        for form in (example.written_form or "" for split in source.splits for example in source.read(split)):
+            for spelling in spellings:
+                assert spelling.join(spelling.split(form)) == form == spelling.in_order(form)

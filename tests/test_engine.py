@@ -14,6 +14,7 @@ from lagr.config import Config
 from lagr.datasets import Source
 from lagr.engine import Engine
 from lagr.loss import strong_loss
+from lagr.objectives import GraphObjective
 from lagr.parser import build
 from lagr.supervision import training_examples
 from lagr.train import Trainer, train
@@ -51,7 +52,7 @@ def test_a_seed_among_others_takes_the_steps_it_takes_alone(
         losses = together.engine.loss_sums
         torch.testing.assert_close(losses, torch.cat([one.engine.loss_sums for one in alone]), rtol=1e-3, atol=1e-3)
     assert len({round(loss, 2) for loss in losses.tolist()}) == 3  # and they are not all the same run
-    assert torch.equal(together.engine.alignments[1], alone[1].engine.alignments[0])
+    assert torch.equal(together.engine.objective.alignments[1], alone[1].engine.objective.alignments[0])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -119,8 +120,8 @@ def test_a_step_is_adam_with_clipping(small_config: Config, mini: Source) -> Non
         torch.manual_seed(seed)
         return build(settings, vocab)
 
-    first = torch.full_like(data.batch.alignment, -1)
-    engine = Engine(new_model, [0, 1], data, settings.align, first, 0.5, "cpu", bf16=False)  # type: ignore[arg-type]
+    objective = GraphObjective(data, settings.align, torch.full_like(data.batch.alignment, -1), models=2)
+    engine = Engine(new_model, [0, 1], objective, 0.5, "cpu", bf16=False)  # type: ignore[arg-type]
     models = [new_model(0), new_model(1)]
     optimizers = [torch.optim.Adam(model.parameters(), lr=3e-3) for model in models]
     for step in range(4):

@@ -106,6 +106,31 @@ def test_any_query_of_the_fragment_comes_back(clauses: list[str], selects: bool)
     selects = selects and any("?x0" in clause for clause in kept)
     query = "\n".join([sparql.SELECT if selects else sparql.COUNT, " .\n".join(kept), "}"])
     assert sparql.write(sparql.read(query)) == query
+    assert sparql.expand(sparql.compress(query)) == query == sparql.join(query.split())
+    turned = "\n".join([sparql.SELECT if selects else sparql.COUNT, " .\n".join(kept[::-1]), "}"])
+    assert sparql.in_order(turned) == query
+
+
+def test_a_compressed_query_merges_the_triples_of_a_predicate() -> None:
+    compressed = (
+        "SELECT DISTINCT ?x0 WHERE { ?x0 a ns:film.actor . ?x0 ns:film.editor.film M1 M2 . FILTER ( ?x0 != M1 ) }"
+    )
+    assert " ".join(sparql.compress(QUERY)) == compressed and sparql.expand(compressed.split()) == QUERY
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "",
+        "SELECT",
+        "SELECT count(*) WHERE { M0 }",
+        "SELECT count(*) WHERE { ns:a.b M0 }",
+        "SELECT count(*) WHERE { M0 a ns:b",
+    ],
+)
+def test_tokens_that_are_no_compressed_query_are_refused(tokens: str) -> None:
+    with pytest.raises(FormError):
+        sparql.expand(tokens.split())
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_estimate_agrees_with_the_h200(
     report = json.loads((Path(__file__).parent.parent / "results" / "bench" / "h200.json").read_text())
     assert measured in [result.get("gib") for result in report["results"]]
     settings, bucket = config.load(preset), Bucket(np.arange(1), tokens, nodes=18, edges=24)
-    model = LAGr(*sizes, **vars(settings.model))
+    model = LAGr(*sizes, **settings.model.options())
     estimate = memory.training_bytes(settings, model, bucket, examples, seeds, bf16=True)
     assert 0.7 < estimate / memory.GIB / measured < 1.3
 
@@ -107,7 +107,7 @@ def test_a_sentence_that_needs_more_than_there_is_is_refused(small_run: Path, mo
 def test_more_of_anything_needs_more_memory() -> None:
     def need(tokens: int = 16, seeds: int = 1, bf16: bool = False, **changes: int) -> int:
         settings = config.override(config.Config(), [("model", key, value) for key, value in changes.items()])
-        model, bucket = LAGr(100, 80, 8, **vars(settings.model)), Bucket(np.arange(1), tokens, 8, 8)
+        model, bucket = LAGr(100, 80, 8, **settings.model.options()), Bucket(np.arange(1), tokens, 8, 8)
         return memory.training_bytes(settings, model, bucket, 1000, seeds, bf16)
 
     base = need()

@@ -29,7 +29,18 @@ class Example:
     graph: Graph
     form: str | None = None  # what a prediction must equal to be right; None: the graph itself
     category: str = ""
-    partly_kept: bool = False  # the data's form says more than a graph can hold; `form` is what the graph holds
+    longer_form: str | None = (
+        None  # the data's, where it says more than a graph can hold; `form` is what the graph holds
+    )
+
+    @property
+    def partly_kept(self) -> bool:
+        return self.longer_form is not None
+
+    @property
+    def written_form(self) -> str | None:
+        """The form as the data has it, which seq2seq learns to write."""
+        return self.longer_form or self.form
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def rows(path: Path) -> Iterator[Example | DataError]:
         sentence, form, category = columns
         tokens = tuple(sentence.split(" "))
         try:
-            graph, in_part = cogs.read(form, tokens), cogs.is_lossy(form)
-            yield Example(tokens, graph, cogs.write(graph) if in_part else form, category, in_part)
+            graph, longer = cogs.read(form, tokens), form if cogs.is_lossy(form) else None
+            yield Example(tokens, graph, cogs.write(graph) if longer else form, category, longer)
         except LagrError as error:
             yield DataError(f"{path}:{number}: {error}")

@@ -98,7 +98,7 @@ def _example(row: Any) -> Example:
     if form and not name:
         raise DataError("a row with `form` names its `formalism`, such as cogs or sparql")
     formal = formalism(name) if name else None
-    in_part = name == "cogs" and form is not None and cogs.is_lossy(form)
+    longer = form if name == "cogs" and form is not None and cogs.is_lossy(form) else None
     if "graph" in row:
         graph = Graph.from_dict(row["graph"])
     elif form and formal:
@@ -113,7 +113,7 @@ def _example(row: Any) -> Example:
         raise DataError("the graph has no nodes")
     for text in (*tokens, *graph.nodes, *(edge.label for edge in graph.edges)):
         text.encode()  # a lone surrogate is a ValueError
-    return Example(tokens, graph, cogs.write(graph) if in_part else form, _text(row, "category"), in_part)
+    return Example(tokens, graph, cogs.write(graph) if longer else form, _text(row, "category"), longer)
 
 
 def _tokens(row: dict[str, Any]) -> tuple[str, ...]:

@@ -19,6 +19,10 @@
 - CFQ repeats some conjuncts. A repeated triple is a predicate node of its own; a repeated filter is an edge
   labelled `FILTER2`. Both are needed to give every query back.
 - CFQ sorts its conjuncts as strings, so writing needs no alignment.
+
+The same merged triples, as a row of tokens, are the compressed query:
+
+    SELECT DISTINCT ?x0 WHERE { ?x0 a ns:film.actor . ?x0 ns:film.editor.film M1 M2 . FILTER ( ?x0 != M1 ) }
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from lagr.errors import FormError
 from lagr.graph import Edge, Graph
@@ -41,33 +46,8 @@ _PATH = re.compile(r"\^?ns:[\w.]+(?:[/|]\^?ns:[\w.]+)*")
 
 def read(form: str, tokens: Sequence[str] = ()) -> Graph:
     """The graph of a query. It has no slots: which word gives which node is not in the data."""
-    lines = form.split("\n")
-    if lines[0] not in (SELECT, COUNT):
-        raise FormError(f"`{lines[0]}` is neither `{SELECT}` nor `{COUNT}`")
-    if len(lines) < 3 or lines[-1] != "}":
-        raise FormError("a query ends with a line `}` after at least one clause")
-    triples: Counter[tuple[str, str, str]] = Counter()
-    filters: Counter[tuple[str, str]] = Counter()
-    clauses = lines[1:-1]
-    for number, line in enumerate(clauses):
-        clause = line.removesuffix(" .")
-        if (clause == line) != (number == len(clauses) - 1):
-            raise FormError(f"`{line}`: every clause but the last ends with ` .`")
-        match clause.split(" "):
-            case ["FILTER", "(", left, "!=", right, ")"] if _ENTITY.fullmatch(left) and _ENTITY.fullmatch(right):
-                filters[left, right] += 1
-            case [subject, "a", kind] if _ENTITY.fullmatch(subject) and _CLASS.fullmatch(kind):
-                triples[subject, "a", kind] += 1
-            case [subject, path, target] if (
-                _ENTITY.fullmatch(subject) and _PATH.fullmatch(path) and _ENTITY.fullmatch(target)
-            ):
-                triples[subject, path, target] += 1
-            case _:
-                raise FormError(f"`{line}` is no class, triple or filter of the fragment")
-    if clauses != _punctuated(sorted(clause.removesuffix(" .") for clause in clauses)):
-        raise FormError("the clauses are not sorted, so the query could not be given back as it is")
-
-    selects = lines[0] == SELECT
+    head, triples, filters = _parts(form)
+    selects = head == SELECT
     nodes: list[str] = []
     entities: dict[str, int] = {}
     edges: list[Edge] = []
@@ -124,6 +104,78 @@ def write(graph: Graph) -> str:
         raise FormError("nothing in this graph can be written: it has no edges")
     head = SELECT if any(graph.nodes[n] == ASKED_FOR for e in graph.edges for n in (e.source, e.target)) else COUNT
     return "\n".join([head, *_punctuated(sorted(clauses)), "}"])
+
+
+def join(tokens: Sequence[str]) -> str:
+    """The query that has these tokens, with its lines."""
+    return " ".join(tokens).replace("{ ", "{\n").replace(" . ", " .\n").replace(" }", "\n}")
+
+
+def in_order(form: str) -> str:
+    """The query with its clauses sorted, as they are in the data."""
+    head, *clauses, end = form.split("\n") if form.count("\n") > 1 else (form, "")
+    return "\n".join([head, *_punctuated(sorted(clause.removesuffix(" .") for clause in clauses)), end])
+
+
+def compress(form: str) -> list[str]:
+    """The tokens of a query in which triples of one predicate are merged, as they are in its graph."""
+    head, triples, filters = _parts(form)
+    clauses = [
+        " ".join([*subjects, predicate, *objects] if objects else [*subjects, "a", predicate])
+        for subjects, predicate, objects in _merged(triples)
+    ]
+    clauses += [f"FILTER ( {left} != {right} )" for left, right in filters.elements()]
+    return f"{head} {' . '.join(clauses)} }}".split(" ")
+
+
+def expand(tokens: Sequence[str]) -> str:
+    """The query that was compressed into these tokens."""
+    text = " ".join(tokens)
+    head = next((head for head in (SELECT, COUNT) if text.startswith(head + " ")), None)
+    if head is None or tokens[-1] != "}":
+        raise FormError(f"a compressed query begins with `{SELECT}` or `{COUNT}` and ends with `}}`")
+    clauses: list[str] = []
+    for clause in text[len(head) + 1 : -2].split(" . "):
+        words = clause.split(" ")
+        subjects = list(takewhile(_ENTITY.fullmatch, words))
+        predicate, *objects = words[len(subjects) :] or [""]
+        if predicate == "FILTER" and not subjects:
+            clauses.append(clause)
+        elif subjects and objects:
+            clauses += [f"{subject} {predicate} {target}" for subject in subjects for target in objects]
+        else:
+            raise FormError(f"`{clause}` has no subject, predicate and object, and is no filter")
+    return "\n".join([head, *_punctuated(sorted(clauses)), "}"])
+
+
+def _parts(form: str) -> tuple[str, Counter[tuple[str, str, str]], Counter[tuple[str, str]]]:
+    """How a query begins, its triples and its filters."""
+    lines = form.split("\n")
+    if lines[0] not in (SELECT, COUNT):
+        raise FormError(f"`{lines[0]}` is neither `{SELECT}` nor `{COUNT}`")
+    if len(lines) < 3 or lines[-1] != "}":
+        raise FormError("a query ends with a line `}` after at least one clause")
+    triples: Counter[tuple[str, str, str]] = Counter()
+    filters: Counter[tuple[str, str]] = Counter()
+    clauses = lines[1:-1]
+    for number, line in enumerate(clauses):
+        clause = line.removesuffix(" .")
+        if (clause == line) != (number == len(clauses) - 1):
+            raise FormError(f"`{line}`: every clause but the last ends with ` .`")
+        match clause.split(" "):
+            case ["FILTER", "(", left, "!=", right, ")"] if _ENTITY.fullmatch(left) and _ENTITY.fullmatch(right):
+                filters[left, right] += 1
+            case [subject, "a", kind] if _ENTITY.fullmatch(subject) and _CLASS.fullmatch(kind):
+                triples[subject, "a", kind] += 1
+            case [subject, path, target] if (
+                _ENTITY.fullmatch(subject) and _PATH.fullmatch(path) and _ENTITY.fullmatch(target)
+            ):
+                triples[subject, path, target] += 1
+            case _:
+                raise FormError(f"`{line}` is no class, triple or filter of the fragment")
+    if clauses != _punctuated(sorted(clause.removesuffix(" .") for clause in clauses)):
+        raise FormError("the clauses are not sorted, so the query could not be given back as it is")
+    return lines[0], triples, filters
 
 
 def _merged(triples: Counter[tuple[str, str, str]]) -> Iterable[tuple[list[str], str, list[str]]]:
