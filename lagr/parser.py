@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +111,7 @@ class Written:
     probability: float
 
 
-class SentenceParser:
+class SentenceParser(ABC):
     """What a parser does with sentences, whatever its model is."""
 
     def __init__(self, vocab: Vocabulary, formalism: str | None, config: Config, device: str) -> None:
@@ -126,8 +127,9 @@ class SentenceParser:
             return self.parse([sentences])[0]
         return self.parse_tokens([tokenize(sentence) for sentence in sentences])
 
+    @abstractmethod
     def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        raise NotImplementedError
+        """The meaning of each sentence, given as its tokens."""
 
     def check(self, sentences: Sequence[Sequence[str]]) -> None:
         """DataError where a sentence can't be parsed."""
