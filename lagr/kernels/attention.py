@@ -14,6 +14,19 @@ from lagr.kernels.chance import dropout_scale, dropout_sizes
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _head_of_a_sentence(projected, sentence, head, N, H, width: tl.constexpr, SIDE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Queries, keys and values; where they lie among projections, and their results among results; which exist."""
+    row, lane = tl.arange(0, SIDE)[:, None], tl.arange(0, WIDTH)[None, :]
+    inside = (row < N) & (lane < width)
+    first = sentence.to(tl.int64) * N
+    at = ((first + row) * 3 * H + head) * width + lane
+    query = tl.load(projected + at, mask=inside, other=0.0)
+    key = tl.load(projected + at + H * width, mask=inside, other=0.0)
+    value = tl.load(projected + at + 2 * H * width, mask=inside, other=0.0)
+    return query, key, value, at, ((first + row) * H + head) * width + lane, inside
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _attention_weights(query, key, length, scale, column):  # type: ignore[no-untyped-def]
     scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     scores = tl.where(column[None, :] < length, scores, float("-inf"))
@@ -26,20 +39,13 @@ def _attention_forward(  # type: ignore[no-untyped-def]
     projected, lengths, keys, mixed, B, N, H, width: tl.constexpr, scale,
     SIDE: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0) // H, tl.program_id(0) % H
-    row, lane = tl.arange(0, SIDE), tl.arange(0, WIDTH)
-    inside = (row[:, None] < N) & (lane[None, :] < width)
-    first = sentence.to(tl.int64) * N
-    at = ((first + row[:, None]) * 3 * H + head) * width + lane[None, :]
-    query = tl.load(projected + at, mask=inside, other=0.0)
-    key = tl.load(projected + at + H * width, mask=inside, other=0.0)
-    value = tl.load(projected + at + 2 * H * width, mask=inside, other=0.0)
+    sentence, head, row = tl.program_id(0) // H, tl.program_id(0) % H, tl.arange(0, SIDE)
+    query, key, value, _, to, inside = _head_of_a_sentence(projected, sentence, head, N, H, width, SIDE, WIDTH)
     weights = _attention_weights(query, key, tl.load(lengths + sentence), scale, row)
     if DROPS:
         place = (((sentence % B) * H + head) * N + row[:, None]) * N + row[None, :]
         weights *= dropout_scale(tl.load(keys + sentence // B), place, 0, THRESHOLD, KEPT)
     result = tl.dot(weights.to(value.dtype), value, input_precision="ieee")
-    to = ((first + row[:, None]) * H + head) * width + lane[None, :]
     tl.store(mixed + to, result.to(mixed.dtype.element_ty), mask=inside)
 
 
@@ -49,15 +55,9 @@ def _attention_backward(  # type: ignore[no-untyped-def]
     SIDE: tl.constexpr, WIDTH: tl.constexpr, DROPS: tl.constexpr, THRESHOLD: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """The weights are computed again: that is cheaper than keeping them."""
-    sentence, head = tl.program_id(0) // H, tl.program_id(0) % H
-    row, lane = tl.arange(0, SIDE), tl.arange(0, WIDTH)
-    inside = (row[:, None] < N) & (lane[None, :] < width)
-    first = sentence.to(tl.int64) * N
-    at = ((first + row[:, None]) * 3 * H + head) * width + lane[None, :]
-    query = tl.load(projected + at, mask=inside, other=0.0)
-    key = tl.load(projected + at + H * width, mask=inside, other=0.0)
-    value = tl.load(projected + at + 2 * H * width, mask=inside, other=0.0)
-    of_mixed = tl.load(gradient + ((first + row[:, None]) * H + head) * width + lane[None, :], mask=inside, other=0.0)
+    sentence, head, row = tl.program_id(0) // H, tl.program_id(0) % H, tl.arange(0, SIDE)
+    query, key, value, at, to, inside = _head_of_a_sentence(projected, sentence, head, N, H, width, SIDE, WIDTH)
+    of_mixed = tl.load(gradient + to, mask=inside, other=0.0)
     weights = _attention_weights(query, key, tl.load(lengths + sentence), scale, row)
     of_weights = tl.dot(of_mixed, tl.trans(value), input_precision="ieee")
     dropped = weights
