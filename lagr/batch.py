@@ -43,9 +43,10 @@ class Batch:
 class Packed:
     """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    table: Tensor  # (examples, N + 2·J + 3·G + 1)
+    table: Tensor  # (examples, N + 2·J + 3·G + 1, and 2·J more with valencies)
     sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
+    valencies: bool = False
 
     @property
     def batch(self) -> Batch:
@@ -58,10 +59,13 @@ class Packed:
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
-        columns = torch.split(table, [N, J, J, G, G, G, 1], dim=1)
+        widths = [N, J, J, G, G, G, 1]
+        valencies = table[:, sum(widths) :].view(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
+        columns = torch.split(table[:, : sum(widths)], widths, dim=1)
         cut = (tokens, nodes, nodes, edges, edges, edges, 1)
         words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
-        return Batch(words, lengths[:, 0], Target(labels, *graph), alignment)
+        sources, names, targets = graph
+        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, valencies), alignment)
 
 
 def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
@@ -70,6 +74,7 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
+    valencies = np.zeros((2, n, J if vocab.leaving else 0), np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
         _check_fits(example, graph_layers)
@@ -78,12 +83,14 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
             nodes[row, : len(graph.nodes)] = [vocab.node_numbers[label] for label in graph.nodes]
             for g, edge in enumerate(graph.edges):
                 edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
+            if vocab.leaving:
+                valencies[:, row, : len(graph.nodes)] = vocab.valencies(graph)
         except KeyError as error:
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1]], axis=1)
-    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes))
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies], axis=1)
+    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes), bool(vocab.leaving))
 
 
 @dataclass(frozen=True)

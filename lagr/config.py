@@ -47,7 +47,7 @@ class Model:
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
     valency: int = option(
-        0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't", kind="lagr"
+        0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
     edge_width: int = option(
         0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …", kind="lagr"
@@ -57,8 +57,10 @@ class Model:
     longest_form: int = option(512, "tokens after which a form is broken off", kind="seq2seq")
 
     def options(self) -> dict[str, Any]:
-        """What the model of this kind is built with."""
-        wanted = (f.name for f in fields(self) if f.name != "kind" and f.metadata["kind"] in ("", self.kind))
+        """What the model of this kind is built with, besides the sizes that its vocabulary has."""
+        wanted = (
+            f.name for f in fields(self) if f.name not in ("kind", "valency") and f.metadata["kind"] in ("", self.kind)
+        )
         return {name: getattr(self, name) for name in wanted}
 
 

@@ -301,7 +301,7 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
     if config.model.kind == "seq2seq":
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
-    return LAGr(*vocab.sizes, **config.model.options())
+    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, **config.model.options())
 
 
 def parser_of(

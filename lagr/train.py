@@ -49,7 +49,7 @@ def train(
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
-    vocab, data = Vocabulary.of(examples, written_as), fingerprint(examples)
+    vocab, data = Vocabulary.of(examples, written_as, config.model.valency), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]

@@ -25,7 +25,8 @@ def fit(vectors: Tensor, rows: int, width: int) -> bool:
     """Whether a program can keep so many vectors of that width on chip. Only bf16 is small enough, and fast enough."""
     if not usable(vectors) or vectors.dtype != torch.bfloat16 or rows > MOST_ROWS:
         return False
-    return 4 * tile(rows) * tile(width) * vectors.element_size() <= _memory_on_chip(vectors.device)
+    needed = 4 * tile(rows) * tile(width) * vectors.element_size()
+    return needed <= int(_memory_on_chip(vectors.device))
 
 
 def tile(size: int) -> int:
@@ -39,7 +40,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **sizes: Any) ->
         kernel[grid](*arguments, **sizes)
 
 
-@torch.compiler.assume_constant_result  # compiled code asks too, and the compiler can't look into a driver
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # compiled code asks too, and the compiler can't look into a driver
 def _memory_on_chip(device: torch.device) -> int:
     from triton.runtime import driver
 
