@@ -13,7 +13,7 @@ Where the likeliest edges have the likeliest valencies, they are the answer: dec
 batches. Else a dynamic program over the nodes finds valencies that fit together, the likeliest first: of every label as
 many edges must leave nodes as enter them. An assignment problem for each label finds their edges; only where two labels
 want the same pair of nodes, or numbers are open, does that take an integer program. It ends when no valencies that are
-less likely can make up for it by their edges.
+less likely can make up for it by their edges, or when they are less likely by more than REACH.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from operator import add, sub
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
-BOUNDS = (6.0, 20.0, 60.0, np.inf)  # how much less likely than the likeliest ones the valencies may be, one try each
+BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)  # how much less likely than the likeliest; one after the other
 EDGE_WEIGHT = 0.03  # w
 MOST_STATES, MOST_OPTIONS = 2_000, 32  # that the dynamic program keeps for a node, the best ones; real data has fewer
+REACH = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
 TRIES = 16  # how many valencies of all nodes are tried at most
 SECONDS = 1.0  # that an integer program may take
-BITS = 12  # of a number in a packed state
 
 
 @dataclass(frozen=True)
@@ -46,22 +47,31 @@ class Valencies:
 
 
 def best_edges(
-    gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray, known: Valencies, tries: int = TRIES
+    gain: np.ndarray,
+    leaving: np.ndarray,
+    entering: np.ndarray,
+    known: Valencies,
+    reach: float = REACH,
+    tries: int = TRIES,
 ) -> np.ndarray:
     """The label of every ordered pair of n nodes, 0 for none.   (n, n)
 
     gain (n, n, E): what an edge of a label gains over none, labels counted from 1 (gain[..., 0] is label 1's).
     leaving, entering (n, valencies): log-probabilities.
     """
-    best, found = np.zeros(gain.shape, np.int64), -np.inf
+    best, found, least = np.zeros(gain.shape, np.int64), -np.inf, np.inf
     most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
     for lost, gives, takes in islice(fitting(leaving, entering, known), tries):
-        if most - lost <= found:
+        if most - lost <= found or lost > least + reach:
             break
         chosen = edges_between(gain, gives, takes, known.most)
         if chosen is not None and (worth := EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost) > found:
-            best, found = chosen, worth
+            best, found, least = chosen, worth, min(least, lost)
     return np.where(best.any(2), best.argmax(2) + 1, 0)
+
+
+State = tuple[int, ...]  # for each label, how many more edges leave than enter; then which leave, and enter, openly
+Option = tuple[State, float]  # what a valency adds to the state, and how much less likely it is than the likeliest
 
 
 def fitting(
@@ -69,74 +79,134 @@ def fitting(
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
     """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
-    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit.
-
-    A dynamic program over the 2·n choices. Its state says, for each label, how many more edges leave than enter so
-    far, and whether some number is open; packed into one integer, so that a choice is an addition.
+    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
+    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
     """
-    losses = [(log_probs.max(1, keepdims=True) - log_probs).tolist() for log_probs in (leaving, entering)]
-    steps = [
-        [int(s) for s in _packed(sign * table, way, (table == known.most) & (table > 0))]
-        for way, (sign, table) in enumerate(((1, known.leaving), (-1, known.entering)))
-    ]
-    choices = [(way, loss) for way in (0, 1) for loss in losses[way]]
-    E, done = known.leaving.shape[1], 0.0
+    E, n, done = known.leaving.shape[1], len(leaving), 0.0
+    losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
+    # Where all fits, prices on the labels cancel out; with the right ones, what fits is nearly likeliest everywhere.
+    price = np.zeros(E) if known.most else _prices(losses, known)
+    priced = [losses[0] + known.leaving @ price, losses[1] - known.entering @ price]
+    least = [x.min(1, keepdims=True) for x in priced]
+    paid = float(sum(x.sum() for x in least))
+    choices: list[list[Option]] = []
+    for way, table in enumerate((known.leaving, known.entering)):
+        steps = _steps(table, way, known.most)
+        choices += [list(zip(steps, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
     for bound in BOUNDS:
-        layers: list[dict[int, float]] = [{0: 0.0}]
-        for way, loss in choices:
-            options = [(step, lost) for step, lost in zip(steps[way], loss, strict=True) if lost <= bound]
-            options = [*heapq.nsmallest(MOST_OPTIONS, options, key=lambda option: option[1]), (0, loss[0])]
-            found: dict[int, float] = {}
+        near = [_likely(options, bound) for options in choices]
+        ahead = [[]] * (2 * n + 1) if known.most else _least_ahead(near, E)
+        layers: list[dict[State, float]] = [{(0,) * len(choices[0][0][0]): 0.0}]
+        for options, to_come in zip(near, ahead[1:], strict=True):
+            found: dict[State, float] = {}
             for state, before in layers[-1].items():
                 for step, lost in options:
-                    after = before + lost
-                    if after <= bound and after < found.get(state + step, np.inf):
-                        found[state + step] = after
-            layers.append(dict(heapq.nsmallest(MOST_STATES, found.items(), key=lambda item: item[1])))
-        # Back from the ends that fit. What a state lost so far is exact, so configurations come in order.
-        order = count()
-        heap: list[tuple[float, int, int, int, tuple[int, ...]]]
-        heap = [(lost, next(order), len(choices), end, ()) for end, lost in layers[-1].items() if _fits(end, E)]
-        heapq.heapify(heap)
-        while heap:
-            total, _, at, state, numbers = heapq.heappop(heap)
-            if at == 0:
-                if total >= done:  # not among those of an earlier, smaller bound
-                    n = len(leaving)
-                    yield total, known.leaving[list(numbers[:n])], known.entering[list(numbers[n:])]
-                continue
-            way, loss = choices[at - 1]
-            later = total - layers[at][state]
-            for number, (step, lost) in enumerate(zip(steps[way], loss, strict=True)):
-                earlier = layers[at - 1].get(state - step, np.inf) + lost + later
-                if earlier <= bound and earlier < np.inf:
-                    heapq.heappush(heap, (earlier, next(order), at - 1, state - step, (number, *numbers)))
+                    after = tuple(map(add, state, step))
+                    worst = max(
+                        [table.get(more, np.inf) for table, more in zip(to_come, after, strict=False)], default=0
+                    )
+                    if before + lost + worst <= bound and before + lost < found.get(after, np.inf):
+                        found[after] = before + lost
+            if len(found) > MOST_STATES:
+                found = dict(heapq.nsmallest(MOST_STATES, found.items(), key=lambda item: item[1]))
+            layers.append(found)
+        for total, numbers in _paths(layers, choices, bound, E):
+            if total >= done:  # not one of an earlier bound
+                yield paid + total, known.leaving[list(numbers[:n])], known.entering[list(numbers[n:])]
         done = np.nextafter(bound, np.inf)
 
 
-def _packed(counts: np.ndarray, way: int, is_open: np.ndarray) -> np.ndarray:
-    """Each valency as an integer: of every label its number, and whether that is open, on either way."""
-    E = counts.shape[1]
-    places = np.array([1 << (BITS * e) for e in range(3 * E)], dtype=object)
-    numbers = np.concatenate([counts, is_open & (way == 0), is_open & (way == 1)], axis=1).astype(object)
-    packed: np.ndarray = (numbers * places).sum(1)
-    return packed
+def _prices(lost: list[np.ndarray], known: Valencies, rounds: int = 60) -> np.ndarray:
+    """What an edge of each label should cost at the node it leaves, and bring at the node it enters.   (E,)
+
+    By subgradients: a label that too many edges leave gets dearer. The best prices are those at which the cheapest
+    valencies, which need not fit, cost most: nothing that fits costs less.
+    """
+    price, best, most = np.zeros(known.leaving.shape[1]), np.zeros(known.leaving.shape[1]), -np.inf
+    for step in 3.0 * 0.93 ** np.arange(rounds):
+        numbers = [(lost[0] + known.leaving @ price).argmin(1), (lost[1] - known.entering @ price).argmin(1)]
+        more = known.leaving[numbers[0]].sum(0) - known.entering[numbers[1]].sum(0)
+        cost = sum(float(np.take_along_axis(x, k[:, None], 1).sum()) for x, k in zip(lost, numbers, strict=True))
+        cost += float(more @ price)
+        if cost > most:
+            best, most = price, cost
+        if not more.any():
+            break
+        price = price + step * more / np.abs(more).max()
+    return best
 
 
-def _fits(state: int, E: int) -> bool:
+def _steps(table: np.ndarray, way: int, most: int) -> list[State]:
+    """What each valency adds to the state."""
+    if not most:
+        return [tuple(row) for row in (table if way == 0 else -table).tolist()]
+    is_open = ((table == most) & (table > 0)).astype(int)
+    parts = [table, is_open, 0 * is_open] if way == 0 else [-table, 0 * is_open, is_open]
+    return [tuple(row) for row in np.concatenate(parts, axis=1).tolist()]
+
+
+def _likely(options: list[Option], bound: float) -> list[Option]:
+    """Those within the bound, the best ones, and that of no edges, which is the first."""
+    within = [option for option in options[1:] if option[1] <= bound]
+    return [options[0], *heapq.nsmallest(MOST_OPTIONS, within, key=lambda option: option[1])]
+
+
+def _least_ahead(choices: list[list[Option]], labels: int) -> list[list[dict[int, float]]]:
+    """Before each choice and after the last, for each label by itself: what it costs at least until it fits.
+
+    A table gives that for every number of edges by which more have left than entered; others can't come to fit.
+    """
+    tables: list[dict[int, float]] = [{0: 0.0}] * labels
+    ahead = [tables]
+    for options in reversed(choices):
+        tables = list(tables)
+        for label in range(labels):
+            least: dict[int, float] = {}
+            for step, lost in options:
+                least[step[label]] = min(lost, least.get(step[label], np.inf))
+            if set(least) == {0}:
+                continue  # nothing changes for this label
+            found: dict[int, float] = {}
+            for more, later in tables[label].items():
+                for step_of_label, lost in least.items():
+                    total = later + lost
+                    if total < found.get(more - step_of_label, np.inf):
+                        found[more - step_of_label] = total
+            tables[label] = found
+        ahead.append(tables)
+    return ahead[::-1]
+
+
+def _paths(
+    layers: list[dict[State, float]], choices: list[list[Option]], bound: float, labels: int
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """All ways through the layers that end where everything fits, with the numbers of their valencies; best first.
+
+    Backwards: what a state has cost so far is known exactly, so that what is best to go on with is best of all.
+    """
+    order = count()
+    heap: list[tuple[float, int, int, State, tuple[int, ...]]]
+    heap = [(lost, next(order), len(choices), end, ()) for end, lost in layers[-1].items() if _fits(end, labels)]
+    heapq.heapify(heap)
+    while heap:
+        total, _, at, state, numbers = heapq.heappop(heap)
+        if at == 0:
+            yield total, numbers
+            continue
+        later = total - layers[at][state]
+        for number, (step, lost) in enumerate(choices[at - 1]):
+            before = tuple(map(sub, state, step))
+            earlier = layers[at - 1].get(before, np.inf) + lost + later
+            if earlier <= bound and earlier < np.inf:
+                heapq.heappush(heap, (earlier, next(order), at - 1, before, (number, *numbers)))
+
+
+def _fits(state: State, labels: int) -> bool:
     """Whether of every label as many edges leave as enter, or could: open numbers may be larger."""
-    if state == 0:
-        return True
-    half, mask = 1 << (BITS - 1), (1 << BITS) - 1
-    numbers = []
-    for _ in range(3 * E):
-        digit = ((state + half) & mask) - half
-        numbers.append(digit)
-        state = (state - digit) >> BITS
-    return all(
-        more == 0 or (more > 0 and takers) or (more < 0 and givers)
-        for more, givers, takers in zip(numbers[:E], numbers[E : 2 * E], numbers[2 * E :], strict=True)
-    )
+    more, givers, takers = state[:labels], state[labels : 2 * labels], state[2 * labels :]
+    if not givers:
+        return not any(more)
+    return all(m == 0 or (t if m > 0 else g) for m, g, t in zip(more, givers, takers, strict=True))
 
 
 def edges_between(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int = 0) -> np.ndarray | None:
