@@ -13,14 +13,14 @@ Where the likeliest edges have the likeliest valencies, they are the answer: dec
 batches. Else a dynamic program over the nodes finds valencies that fit together, the likeliest first: of every label as
 many edges must leave nodes as enter them. An assignment problem for each label finds their edges; only where two labels
 want the same pair of nodes, or numbers are open, does that take an integer program. It ends when no valencies that are
-less likely can make up for it by their edges, or when they are less likely by more than REACH.
+less likely can make up for it by their edges, or after some Effort.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from operator import add, sub
 from typing import Any
@@ -31,10 +31,7 @@ from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
 BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)  # how much less likely than the likeliest; one after the other
 EDGE_WEIGHT = 0.03  # w
-MOST_STATES, MOST_OPTIONS = 2_000, 32  # that the dynamic program keeps for a node, the best ones; real data has fewer
-REACH = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
-TRIES = 16  # how many valencies of all nodes are tried at most
-SECONDS = 1.0  # that an integer program may take
+MOST_STATES, MOST_OPTIONS = 1_000, 32  # that the dynamic program keeps for a node, the best ones; real data has fewer
 
 
 @dataclass(frozen=True)
@@ -46,27 +43,39 @@ class Valencies:
     most: int = 0  # this number of edges means as many or more; 0: all numbers are exact
 
 
+@dataclass(frozen=True)
+class Effort:
+    """Where the search ends. A trained model's sentences come nowhere near: it is for models that know nothing yet."""
+
+    reach: float = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
+    tries: int = 16  # valencies of all nodes that are tried
+    steps: float = 100_000  # of the dynamic program
+    programs: int = 2  # integer programs
+    seconds: float = 0.1  # that each of them may take
+
+
 def best_edges(
-    gain: np.ndarray,
-    leaving: np.ndarray,
-    entering: np.ndarray,
-    known: Valencies,
-    reach: float = REACH,
-    tries: int = TRIES,
+    gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray, known: Valencies, effort: Effort | None = None
 ) -> np.ndarray:
     """The label of every ordered pair of n nodes, 0 for none.   (n, n)
 
     gain (n, n, E): what an edge of a label gains over none, labels counted from 1 (gain[..., 0] is label 1's).
     leaving, entering (n, valencies): log-probabilities.
     """
-    best, found, least = np.zeros(gain.shape, np.int64), -np.inf, np.inf
+    effort = effort or Effort()
+    best, found, least = None, -np.inf, np.inf
     most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
-    for lost, gives, takes in islice(fitting(leaving, entering, known), tries):
-        if most - lost <= found or lost > least + reach:
+    for lost, gives, takes in islice(fitting(leaving, entering, known, effort.steps), effort.tries):
+        if most - lost <= found or lost > least + effort.reach:
             break
-        chosen = edges_between(gain, gives, takes, known.most)
+        chosen = _quickly(gain, gives, takes, known.most)
+        if chosen is None and effort.programs:
+            effort = replace(effort, programs=effort.programs - 1)
+            chosen = _program(gain, gives, takes, known.most, effort.seconds)
         if chosen is not None and (worth := EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost) > found:
             best, found, least = chosen, worth, min(least, lost)
+    if best is None:  # a model that knows nothing yet: the likeliest labels, one by one
+        return np.where(gain.max(2) > 0, gain.argmax(2) + 1, 0)
     return np.where(best.any(2), best.argmax(2) + 1, 0)
 
 
@@ -75,12 +84,13 @@ Option = tuple[State, float]  # what a valency adds to the state, and how much l
 
 
 def fitting(
-    leaving: np.ndarray, entering: np.ndarray, known: Valencies
+    leaving: np.ndarray, entering: np.ndarray, known: Valencies, steps: float = np.inf
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
     """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
     Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
-    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
+    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once. It
+    ends after so many steps at the latest.
     """
     E, n, done = known.leaving.shape[1], len(leaving), 0.0
     losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
@@ -91,14 +101,16 @@ def fitting(
     paid = float(sum(x.sum() for x in least))
     choices: list[list[Option]] = []
     for way, table in enumerate((known.leaving, known.entering)):
-        steps = _steps(table, way, known.most)
-        choices += [list(zip(steps, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
+        adds = _adds(table, way, known.most)
+        choices += [list(zip(adds, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
     for bound in BOUNDS:
         near = [_likely(options, bound) for options in choices]
         ahead = [[]] * (2 * n + 1) if known.most else _least_ahead(near, E)
         layers: list[dict[State, float]] = [{(0,) * len(choices[0][0][0]): 0.0}]
         for options, to_come in zip(near, ahead[1:], strict=True):
             found: dict[State, float] = {}
+            if (steps := steps - len(options) * len(layers[-1])) < 0:
+                return
             for state, before in layers[-1].items():
                 for step, lost in options:
                     after = tuple(map(add, state, step))
@@ -136,7 +148,7 @@ def _prices(lost: list[np.ndarray], known: Valencies, rounds: int = 60) -> np.nd
     return best
 
 
-def _steps(table: np.ndarray, way: int, most: int) -> list[State]:
+def _adds(table: np.ndarray, way: int, most: int) -> list[State]:
     """What each valency adds to the state."""
     if not most:
         return [tuple(row) for row in (table if way == 0 else -table).tolist()]
@@ -209,8 +221,8 @@ def _fits(state: State, labels: int) -> bool:
     return all(m == 0 or (t if m > 0 else g) for m, g, t in zip(more, givers, takers, strict=True))
 
 
-def edges_between(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int = 0) -> np.ndarray | None:
-    """The edges that gain most, of those with these valencies (n, E); None if there are none.   (n, n, E)"""
+def _quickly(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int) -> np.ndarray | None:
+    """The edges that gain most, of those with these valencies (n, E), where that is easy to find out.   (n, n, E)"""
     chosen = np.zeros(gain.shape, np.int64)
     for label in np.flatnonzero(gives.any(0)):
         if most and max(gives[:, label].max(), takes[:, label].max()) >= most:
@@ -221,13 +233,12 @@ def edges_between(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: 
             rows, columns = linear_sum_assignment(gain[..., label][givers[:, None], takers], maximize=True)
             np.add.at(chosen[..., label], (givers[rows], takers[columns]), 1)
     there = [np.minimum(x, most) if most else x for x in (chosen.sum(1), chosen.sum(0))]
-    if (chosen.sum(2) <= 1).all() and (there[0] == gives).all() and (there[1] == takes).all():
-        return chosen
-    return _program(gain, gives, takes, most)
+    fit = (chosen.sum(2) <= 1).all() and (there[0] == gives).all() and (there[1] == takes).all()
+    return chosen if fit else None
 
 
-def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int) -> np.ndarray | None:
-    """The same as an integer program, for all labels together."""
+def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int, seconds: float) -> np.ndarray | None:
+    """The same as an integer program, for all labels together; None if there are no such edges."""
     n, _, E = gain.shape
     source, target, label = np.nonzero((gives > 0)[:, None] & (takes > 0)[None])
     if not len(source):
@@ -242,7 +253,7 @@ def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int) 
         integrality=np.ones(len(source), np.int64),
         bounds=Bounds(0, 1),
         constraints=rules,
-        options={"time_limit": SECONDS},
+        options={"time_limit": seconds},
     )
     if found.x is None:
         return None
