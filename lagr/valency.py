@@ -74,8 +74,8 @@ def best_edges(
             chosen = _program(gain, gives, takes, known.most, effort.seconds)
         if chosen is not None and (worth := EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost) > found:
             best, found, least = chosen, worth, min(least, lost)
-    if best is None:  # a model that knows nothing yet: the likeliest labels, one by one
-        return np.where(gain.max(2) > 0, gain.argmax(2) + 1, 0)
+    if best is None:  # a model that knows nothing yet: no edges fit in any case
+        return np.zeros(gain.shape[:2], np.int64)
     return np.where(best.any(2), best.argmax(2) + 1, 0)
 
 
