@@ -205,7 +205,9 @@ class Parser(SentenceParser):
             for rows in self._batches([example.tokens for example in examples]):
                 batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
                 dist = self.model(batch.tokens[None], batch.lengths[None])
-                found = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
+                found = infer_alignment(
+                    dist, batch.target, settings.candidates, settings.noise, noise_shape=settings.noise_shape
+                )
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
             replace(examples[row], graph=examples[row].graph.with_slots(slots[: len(examples[row].graph.nodes)]))
