@@ -81,6 +81,7 @@ def test_the_public_surface_is_this() -> None:
 
 def test_the_papers_presets_leave_everything_new_off() -> None:
     for name in config.presets():
-        if name.startswith(("cogs", "cfq")):
-            align = config.load(name).align
+        if name.startswith(("cogs", "cfq")) and not name.endswith(("-small", "-best")):
+            align, model = config.load(name).align, config.load(name).model
             assert align.start == "model" and align.hold == 0, name
+            assert model.positions == "sine" and model.valency == 0, name
