@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from operator import add, sub
 from typing import Any
 
@@ -66,9 +66,13 @@ def best_edges(
     effort = effort or Effort()
     best, found, least = None, -np.inf, np.inf
     most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
-    for lost, gives, takes in islice(fitting(leaving, entering, known, effort), effort.tries):
-        if most - lost <= found or lost > least + effort.reach:
+    tries = 0
+    for lost, fit in fitting(leaving, entering, known, effort):
+        if most - lost <= found or lost >= least + effort.reach or tries == effort.tries:
             break
+        if fit is None:  # nothing more up to here
+            continue
+        (gives, takes), tries = fit, tries + 1
         chosen = _quickly(gain, gives, takes, known.most)
         if chosen is None and effort.programs:
             effort = replace(effort, programs=effort.programs - 1)
@@ -86,11 +90,12 @@ Option = tuple[int, State, float]  # a valency, what it adds to the state, and h
 
 def fitting(
     leaving: np.ndarray, entering: np.ndarray, known: Valencies, effort: Effort
-) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[float, tuple[np.ndarray, np.ndarray] | None]]:
     """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
-    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
-    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
+    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit; and None where
+    there are no more that are as likely, before it looks further down. A dynamic program over the 2·n choices; what
+    can't come to fit any more is left out at once.
     """
     E, n, steps = known.leaving.shape[1], len(leaving), effort.steps
     losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
@@ -106,9 +111,8 @@ def fitting(
         choices += [list(zip(range(len(adds)), adds, row, strict=True)) for row in lost_by_node]
     first, done = np.inf, -np.inf
     for bound in BOUNDS:
-        bound = min(bound, first + effort.reach)  # beyond, nothing would be taken
-        if bound <= done:
-            return
+        if done < first + effort.reach < bound:
+            bound = first + effort.reach  # beyond, nothing is taken if the first will do
         near = [[option for option in options if option[2] <= bound] for options in choices]
         near = [heapq.nsmallest(effort.options, options, key=lambda option: option[2]) for options in near]
         # Most nodes have one valency that is anywhere near, which only moves the state that the others begin from.
@@ -141,8 +145,9 @@ def fitting(
                 first = min(first, total)
                 for place, number in zip(unsure, chosen, strict=True):
                     numbers[place] = number
-                yield paid + total, known.leaving[numbers[:n]], known.entering[numbers[n:]]
+                yield paid + total, (known.leaving[numbers[:n]], known.entering[numbers[n:]])
         done = bound
+        yield paid + bound, None
 
 
 def _prices(lost: list[np.ndarray], known: Valencies, rounds: int = 60) -> np.ndarray:
