@@ -50,9 +50,9 @@ class Effort:
     tries: int = 16  # valencies of all nodes that are tried
     states: int = 1_000  # that the dynamic program keeps at a time, the best ones
     options: int = 32  # valencies of a node that it looks at, the likeliest ones
-    steps: float = 100_000  # that it takes in all
-    programs: int = 2  # integer programs
-    seconds: float = 0.1  # that each of them may take
+    steps: float = 3_000  # that it takes in all
+    programs: int = 1  # integer programs
+    seconds: float = 0.05  # that each of them may take
 
 
 def best_edges(

@@ -75,6 +75,7 @@ def test_minis_training_data_leaves_the_gaps_that_gen_fills() -> None:
     assert not any(is_passive(e, mini.ONLY_ACTIVE) for e in data["train"])
     assert any(is_passive(e, mini.ONLY_ACTIVE) for e in data["gen"])
     assert not active_transitive("train", mini.ONLY_PASSIVE) and active_transitive("gen", mini.ONLY_PASSIVE)
+    assert {word for e in data["gen"] for word in e.tokens} <= {word for e in data["train"] for word in e.tokens}
     assert chains("train", "nmod") == chains("train", "ccomp") == mini.TRAINING_DEPTH
     assert chains("gen", "nmod") == chains("gen", "ccomp") == mini.DEEPEST
 
