@@ -236,7 +236,6 @@ function hideCard() {
 }
 
 function walk(event) {
-  if (event.key === "Escape") return hideCard();
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
   const options = [...at("drawing").querySelectorAll("[role=option]")].sort((a, b) => a.order - b.order);
   const here = options.indexOf(document.activeElement);
@@ -282,6 +281,7 @@ at("text").addEventListener("keydown", (event) => {
   submit(at("text").value);
 });
 at("drawing").addEventListener("keydown", walk);
+document.addEventListener("keydown", (event) => event.key === "Escape" && hideCard());
 at("drawing").addEventListener("scroll", hideCard);
 at("copy-form").addEventListener("click", () => copy(at("form").textContent, "The form is"));
 at("copy-link").addEventListener("click", () => copy(location.href, "The link is"));
