@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -50,7 +51,7 @@ def bench_serve(run: str | None, known: Callable[[dict[str, Any]], None]) -> Non
     bodies = [json.dumps({"text": sentence}) for sentence in _sentences(runs.open_run(run))]
     wrk = shutil.which("wrk")
     result: dict[str, Any] = {
-        "what": "POST /parse of one sentence; requests a second and times, the median of the rounds",
+        "what": "POST /parse of one sentence; cpu_ms: the service's own work for one; medians of the rounds",
         "run": Path(run).name,
         "client": "wrk" if wrk else "asyncio",
         "seconds": SECONDS,
@@ -60,14 +61,17 @@ def bench_serve(run: str | None, known: Callable[[dict[str, Any]], None]) -> Non
     }
     with ExitStack() as stack, TemporaryDirectory() as folder:
         ports = {kind: stack.enter_context(_service(run, batch)) for kind, batch in KINDS.items()}
-        script = Path(folder) / "requests.lua"
-        script.write_text(WRK_SCRIPT % ",".join(f"[==[{body}]==]" for body in bodies), encoding="utf-8")
+        script = wrk_script(bodies, Path(folder))
         for connections in CONNECTIONS:
             measured: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
             for _ in range(ROUNDS):
                 for kind, port in ports.items():
-                    ask = _with_wrk(wrk, script, port, connections) if wrk else _with_asyncio(bodies, port, connections)
-                    measured[kind].append(ask)
+                    before = _processor_seconds(port)
+                    found = (
+                        _with_wrk(wrk, script, port, connections) if wrk else _with_asyncio(bodies, port, connections)
+                    )
+                    found["cpu_ms"] = 1000 * (_processor_seconds(port) - before) / found["requests"]
+                    measured[kind].append(found)
             row: dict[str, Any] = {kind: _median(rounds) for kind, rounds in measured.items()}
             ratio = row["batched"]["requests_per_second"] / row["alone"]["requests_per_second"]
             result["rows"].append({"connections": connections, **row, "ratio": round(ratio, 2)})
@@ -96,6 +100,20 @@ def _service(run: str, batch: int) -> Iterator[int]:
     finally:
         process.terminate()
         process.communicate()
+
+
+def _processor_seconds(port: int) -> float:
+    """What the service has worked until now, which other work on the machine changes less than times."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = re.search(r"^process_cpu_seconds_total (\S+)$", answer.read().decode(), re.M)
+    return float(found[1]) if found else float("nan")
+
+
+def wrk_script(bodies: Sequence[str], folder: Path) -> Path:
+    """What wrk sends, as a file of Lua. JSON of ASCII alone needs no more than a fence around it."""
+    file = folder / "requests.lua"
+    file.write_text(WRK_SCRIPT % ",".join(f"[==[{body}]==]" for body in bodies), encoding="ascii")
+    return file
 
 
 def _with_wrk(wrk: str, script: Path, port: int, connections: int) -> dict[str, float]:
@@ -148,6 +166,7 @@ def _median(rounds: list[dict[str, float]]) -> dict[str, float]:
         "requests_per_second": middle(lambda one: one["requests"] / one["seconds"]),
         "p50_ms": middle(lambda one: one["p50_ms"]),
         "p99_ms": middle(lambda one: one["p99_ms"]),
+        "cpu_ms": middle(lambda one: one["cpu_ms"]),
         "errors": sum(int(one["errors"]) for one in rounds),
     }
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 import lagr
+from lagr import bench_serve
 from lagr.datasets import Source
 
 pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
@@ -172,6 +174,28 @@ def test_whatever_is_sent_the_answer_is_one_that_openapi_names(port: int) -> Non
         case.call_and_validate()
 
     send()
+
+
+@pytest.mark.parametrize("client", ["asyncio", "wrk"])
+def test_the_load_tests_clients_count_what_the_service_counts(
+    port: int, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [json.dumps({"text": text}) for text in ("Ida sang .", "Oskar said “[[it]]” .")]
+    monkeypatch.setattr(bench_serve, "SECONDS", 1)
+    before = answered(port)
+    if client == "asyncio":
+        found = bench_serve._with_asyncio(bodies, port, 4)
+    elif wrk := shutil.which("wrk"):
+        found = bench_serve._with_wrk(wrk, bench_serve.wrk_script(bodies, tmp_path), port, 4)
+    else:
+        pytest.skip("needs wrk: apt-get install wrk")
+    assert found["errors"] == 0 and 0 < found["p50_ms"] <= found["p99_ms"] <= 1500
+    assert 0 <= answered(port) - before - found["requests"] <= 4, "those that were under way at the end"
+
+
+def answered(port: int) -> int:
+    count = re.search(rb'lagr_requests_total\{path="/parse",status="200"\} (\d+)', request(port, "GET", "/metrics")[1])
+    return int(count[1]) if count else 0
 
 
 # The last test: it stops the service.
