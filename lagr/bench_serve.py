@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import statistics
@@ -57,6 +58,8 @@ def bench_serve(run: str | None, known: Callable[[dict[str, Any]], None]) -> Non
         "seconds": SECONDS,
         "rounds": ROUNDS,
         "batch": KINDS["batched"],
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1),  # what else the machine was doing
         "rows": [],
     }
     with ExitStack() as stack, TemporaryDirectory() as folder:
@@ -64,8 +67,8 @@ def bench_serve(run: str | None, known: Callable[[dict[str, Any]], None]) -> Non
         script = wrk_script(bodies, Path(folder))
         for connections in CONNECTIONS:
             measured: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-            for _ in range(ROUNDS):
-                for kind, port in ports.items():
+            for turn in range(ROUNDS):
+                for kind, port in sorted(ports.items(), reverse=bool(turn % 2)):  # neither is always the first
                     before = _processor_seconds(port)
                     found = (
                         _with_wrk(wrk, script, port, connections) if wrk else _with_asyncio(bodies, port, connections)

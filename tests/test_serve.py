@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 import lagr
+from lagr import config
 from lagr.cli import main
 from lagr.datasets import Source
 from lagr.errors import ConfigError
-from lagr.parser import Parser
+from lagr.forms import spelling
+from lagr.parser import Parser, build, parser_of
 from lagr.serve.limits import Limits
+from lagr.vocab import Vocabulary
 
 pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
 from fastapi.testclient import TestClient
@@ -221,6 +224,17 @@ def test_words_and_labels_are_escaped_in_the_picture(parser: Parser) -> None:
     with TestClient(create_app(hostile)) as client:
         (told,) = post(client, text=f"The walrus painted {HOSTILE} .", svg=True, alternatives=3).json()["parses"]
     assert "&lt;img" in told["svg"] and "<img" not in told["svg"]
+
+
+def test_a_parser_that_writes_forms_is_served_too(mini: Source, small_config: config.Config) -> None:
+    settings = config.override(small_config, [("model", "kind", "seq2seq"), ("model", "longest_form", 20)])
+    vocab = Vocabulary.of(mini.read("train"), spelling(mini.formalism, "full"))
+    writer = parser_of(build(settings, vocab), vocab, mini.formalism, settings, "cpu")
+    with TestClient(create_app(writer)) as client:
+        answer = post(client, text=SENTENCE, svg=True, alternatives=3)
+    (told,) = answer.json()["parses"]
+    assert answer.status_code == 200 and told["nodes"] == [] and "alternatives" not in told
+    assert told["svg"] is None and told["problem"], "an untrained model writes no form that can be read"
 
 
 def test_health_info_and_metrics(client: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import socket
@@ -42,6 +43,9 @@ def run(app: FastAPI, host: str, port: int, limits: Limits) -> None:
     # uvicorn hands the signal on when it has stopped. There is nothing left to do then, and nothing went wrong.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    # What is there by now stays. The garbage collector need not look at it again, which stops everything for a while.
+    gc.collect()
+    gc.freeze()
     name, port = listening.getsockname()[:2]
     print(f"lagr: http://{f'[{name}]' if ':' in name else name}:{port} (Ctrl-C stops)", file=sys.stderr, flush=True)
     uvicorn.Server(config).run(sockets=[listening])

@@ -163,8 +163,8 @@ function draw(parsed, parts) {
   const picture = bare && new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
   at("hint").hidden = !picture;
   if (!picture || picture.nodeName !== "svg") {
-    const reason = parsed.edges.length ? "too many edges to draw; the tables below have them all" : "nothing to draw";
-    return box.replaceChildren(make("p", `There is ${reason}.`.replace("is too", "are too")));
+    const too = parsed.edges.length > 0; // many, or they would have been drawn
+    return box.replaceChildren(make("p", too ? "Too many edges to draw; the tables have them." : "There is nothing to draw."));
   }
   // What its titles and its description say is in the options and in the tables.
   for (const element of picture.querySelectorAll("title, desc")) element.remove();
@@ -199,7 +199,6 @@ function look(part, element) {
   element.classList.add("on");
   element.setAttribute("aria-selected", "true");
   for (const end of part.ends ?? []) at("drawing").querySelector(`[data-node="${end}"]`)?.classList.add("near");
-  at("drawing").classList.add("looking");
   const list = document.createElement("ol");
   for (const choice of part.choices.filter((choice, rank) => rank < 2 || likely(choice))) {
     const row = document.createElement("li");
@@ -228,7 +227,6 @@ function place(card, around) {
 
 function hideCard() {
   at("card").hidden = true;
-  at("drawing").classList.remove("looking");
   for (const element of at("drawing").querySelectorAll(".on, .near")) {
     element.classList.remove("on", "near");
     element.setAttribute("aria-selected", "false");
