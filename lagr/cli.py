@@ -297,13 +297,13 @@ def _parse(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    from lagr.parser import load
-
     try:
         from lagr.serve import server
         from lagr.serve.service import create_app
     except ImportError as error:
         raise ConfigError(f"lagr serve needs {error.name}: pip install 'lagr[serve]'") from None
+    from lagr.parser import load
+
     limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
     parser = load(options.run_folder, _device(), options.onnx)
     folder = Path(options.run_folder).resolve()

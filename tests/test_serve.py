@@ -279,6 +279,14 @@ def test_the_command_line_needs_no_fastapi() -> None:
     )
 
 
+def test_without_its_packages_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; from lagr.cli import main; sys.exit(main(['serve', 'runs/none']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "lagr: lagr serve needs uvicorn: pip install 'lagr[serve]'\n")
+
+
 # The batcher
 
 
