@@ -168,7 +168,7 @@ def test_whatever_is_sent_the_answer_is_one_that_openapi_names(port: int) -> Non
     operation = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")["/parse"]["POST"]
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes)))
     def send(case: Any) -> None:
         case.call_and_validate()
