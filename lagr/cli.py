@@ -20,8 +20,10 @@ from typing import Any, NoReturn
 from lagr import __version__, config, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
+from lagr.serve.limits import Limits
 
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
+SERVE = "serve"  # the benchmark that needs a trained parser
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -82,6 +84,17 @@ def build_parser() -> argparse.ArgumentParser:
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
 
+    serve = verb("serve", _serve, "a page to try a trained parser on, and a service")
+    serve.add_argument("run_folder", metavar="RUN")
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
+    serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
+    serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_data(serve)
+    limits = serve.add_argument_group("limits")
+    for f in fields(Limits):
+        help = f"{f.metadata['help']}; default {f.default:g}"
+        limits.add_argument(f"--max-{f.name}", type=type(f.default), default=f.default, metavar="N", help=help)
+
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
@@ -135,10 +148,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_settings(search)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
-    bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
+    bench.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}, {SERVE}"
+    )
     bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
     bench.add_argument("--limit", type=float, default=540, metavar="S", help=f"{SCALING}: seconds at most; default 540")
     bench.add_argument("--warm", type=int, default=0, metavar="N", help=f"{SCALING}: compile ahead in N processes")
+    bench.add_argument("--run", metavar="RUN", dest="run_folder", help=f"{SERVE}: the trained parser to load")
     _add_data(bench)
     verb("presets", _presets, "list the presets, with the paper's number beside each")
     return top
@@ -280,6 +296,21 @@ def _parse(options: argparse.Namespace) -> None:
                 print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
 
 
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        from lagr.serve import server
+        from lagr.serve.service import create_app
+    except ImportError as error:
+        raise ConfigError(f"lagr serve needs {error.name}: pip install 'lagr[serve]'") from None
+    from lagr.parser import load
+
+    limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
+    parser = load(options.run_folder, _device(), options.onnx)
+    folder = Path(options.run_folder).resolve()
+    examples = server.examples_of(folder, parser.config, options.data)
+    server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)
+
+
 def _export(options: argparse.Namespace) -> None:
     from lagr.export import export_onnx
     from lagr.parser import load, only_lagr
@@ -395,12 +426,13 @@ def _search(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
+    from lagr import bench_serve
     from lagr.bench import BENCHMARKS
     from lagr.scaling import scaling
     from lagr.train import choose_device, machine
 
-    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING)]:
-        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING))}")
+    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING, SERVE)]:
+        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING, SERVE))}")
     if options.data:
         os.environ["LAGR_DATA"] = options.data  # the benchmarks look for corpora themselves
     report: dict[str, Any] = {"lagr": __version__, "machine": machine(choose_device("auto")), "results": {}}
@@ -416,6 +448,8 @@ def _bench(options: argparse.Namespace) -> None:
     for name in options.names or BENCHMARKS:
         if name == SCALING:
             scaling(lambda rows: known(SCALING, rows, _scaling_line(rows[-1])), options.limit, options.warm)
+        elif name == SERVE:
+            bench_serve.bench_serve(options.run_folder, lambda result: known(SERVE, result, bench_serve.line(result)))
         else:
             result = BENCHMARKS[name]()
             known(name, result, _parts_line(result) if "parts" in result else _ratio_line(result))
