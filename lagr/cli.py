@@ -82,6 +82,22 @@ def build_parser() -> argparse.ArgumentParser:
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
 
+    ask = verb("ask", _ask, "answer questions from a store of triples")
+    ask.add_argument("run_folder", metavar="RUN")
+    ask.add_argument("sentences", nargs="*", metavar="QUESTION", help="questions, or - to read one a line from stdin")
+    ask.add_argument(
+        "--store",
+        metavar="FILE|DIR|URL",
+        required=True,
+        help="a file of triples (.ttl, .nt, .nq), the folder of a pyoxigraph store, or a SPARQL endpoint; "
+        "films: the small graph of films that comes with lagr, with its names",
+    )
+    ask.add_argument("--entities", metavar="FILE", help="names and their IRIs: .tsv with a header, or .jsonl")
+    ask.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    ask.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds for a query; default 10")
+    ask.add_argument("--rows", type=int, default=100, metavar="N", help="answers to a question at most; default 100")
+    ask.add_argument("--namespace", metavar="IRI", help="what ns: stands for in the run's queries; default: Freebase's")
+
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
@@ -257,15 +273,7 @@ def _parse(options: argparse.Namespace) -> None:
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
-    sentences = options.sentences
-    if sentences == ["-"] or not sentences:
-        try:
-            sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
-        except UnicodeDecodeError:
-            raise DataError("stdin is not UTF-8; convert it first") from None
-        if not sentences:
-            raise DataError("no sentence: give it as an argument, or one a line on stdin")
-    for parse in parser.parse(sentences):
+    for parse in parser.parse(_sentences(options)):
         if options.format == "json":
             print(json.dumps(parse.to_dict(), ensure_ascii=False))
             continue
@@ -278,6 +286,57 @@ def _parse(options: argparse.Namespace) -> None:
             print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
             if parse.problem:
                 print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _sentences(options: argparse.Namespace) -> list[str]:
+    """The sentences of a command, or of stdin."""
+    sentences: list[str] = options.sentences
+    if sentences == ["-"] or not sentences:
+        try:
+            sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
+        except UnicodeDecodeError:
+            raise DataError("stdin is not UTF-8; convert it first") from None
+        if not sentences:
+            raise DataError("no sentence: give it as an argument, or one a line on stdin")
+    return sentences
+
+
+def _ask(options: argparse.Namespace) -> None:
+    from lagr.ask import NO_NAMES, Answerer, film_graph, open_store, read_names
+    from lagr.ask.query import FREEBASE
+
+    where, names = options.store, NO_NAMES
+    if where == "films" and not Path(where).exists():
+        where, names = film_graph()
+    if options.entities:
+        names = read_names(options.entities)
+    questions = _sentences(options)
+    with open_store(where) as store:
+        from lagr.parser import load
+
+        parser = load(options.run_folder)
+        answerer = Answerer(parser, store, names, options.timeout, options.rows, options.namespace or FREEBASE)
+        failed = 0
+        for number, question in enumerate(questions):
+            if number and options.format == "text":
+                print()
+            try:
+                answer = answerer.ask(question)
+            except DataError as error:  # this question can't be answered; the next one may
+                if len(questions) == 1:
+                    raise
+                failed += 1
+                print(f"lagr: “{question}”: {error}", file=sys.stderr)
+                continue
+            if options.format == "json":
+                print(json.dumps(answer.to_dict(), ensure_ascii=False), flush=True)
+                continue
+            for line in answer.lines():
+                print(line)
+            for note in answer.notes or ([] if answer.lines() else ["the store has no answer"]):
+                print(f"lagr: {note}", file=sys.stderr)
+    if failed:
+        raise DataError(f"{failed} of {len(questions)} questions could not be answered")
 
 
 def _export(options: argparse.Namespace) -> None:
