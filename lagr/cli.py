@@ -334,7 +334,7 @@ def _ask(options: argparse.Namespace) -> None:
             for line in answer.lines():
                 print(line)
             for note in answer.notes or ([] if answer.lines() else ["the store has no answer"]):
-                print(f"lagr: {note}", file=sys.stderr)
+                print(f"lagr: {note if len(questions) == 1 else f'“{question}”: {note}'}", file=sys.stderr)
     if failed:
         raise DataError(f"{failed} of {len(questions)} questions could not be answered")
 

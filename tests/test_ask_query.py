@@ -71,11 +71,13 @@ def test_what_is_no_query_of_the_fragment_is_refused(form: str) -> None:
         standard(form, IRIS, 10)
 
 
-LABELS = st.text("?xM01ns:.a/|^ {}<>\\\"'#\nSERVICE", max_size=12) | st.text(max_size=6)
+ODD = st.text("?xM01ns:.a/|^ {}<>\\\"'#\nSERVICE", max_size=12) | st.text(max_size=6)
+ENDS = st.sampled_from(["?x0", "?x1", "M0", "M1", "ns:m.05", "ns:m.é٣"]) | ODD
+PATHS = st.sampled_from(["ns:a.b.c", "^ns:a", "ns:a/ns:b|^ns:c", "ns:.", "ns:a..b", "a"]) | ODD
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(LABELS, LABELS, LABELS), min_size=1, max_size=3))
+@given(st.lists(st.tuples(ENDS, PATHS, ENDS), min_size=1, max_size=3))
 def test_whatever_the_labels_are_a_query_reads_or_is_refused(triples: list[tuple[str, str, str]]) -> None:
     form = query(*(" ".join(triple) for triple in triples))
     try:

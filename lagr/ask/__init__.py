@@ -172,6 +172,8 @@ def _read_results(raw: Any, where: str) -> bool | list[tuple[str, str]]:
     match raw:
         case {"boolean": bool(answer)}:
             return answer
+        case {"head": {"vars": ["__ASK_RETVAL"]}, "results": {"bindings": list(bindings)}}:  # Virtuoso's true and false
+            return bool(bindings)
         case {"results": {"bindings": list(bindings)}}:
             found = [_read_term(binding, where) for binding in bindings]
             return list(dict.fromkeys(found))

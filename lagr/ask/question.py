@@ -59,11 +59,9 @@ def understand(text: str, names: Names, words: Container[str]) -> Question:
 
 def _as_known(token: str, position: int, words: Container[str]) -> str:
     """The token in the spelling the parser knows: `did` at the beginning is `Did`, and CFQ says `a actor`."""
-    if token in words:
-        return token
-    spellings = [token.capitalize()] if position == 0 else []
-    spellings += ["a"] if token == "an" else []
-    return next((spelling for spelling in spellings if spelling in words), token)
+    if position == 0 and token.capitalize() in words:
+        return token.capitalize()
+    return "a" if token == "an" and "an" not in words else token
 
 
 def _check_unknown(

@@ -111,7 +111,8 @@ class _Process:
         )
         self._replies: queue.Queue[str] = queue.Queue()
         self._open = False
-        threading.Thread(target=_read_lines, args=(self._popen.stdout, self._replies), daemon=True).start()
+        self._reader = threading.Thread(target=_read_lines, args=(self._popen.stdout, self._replies), daemon=True)
+        self._reader.start()
 
     def wait_until_open(self) -> None:
         try:
@@ -125,6 +126,7 @@ class _Process:
         if self._closed:
             raise StoreError(f"{self._where} is closed")
         if self._popen.poll() is not None:
+            self._end()
             self._start()
         self.wait_until_open()
         try:
@@ -158,19 +160,17 @@ class _Process:
     def _end(self) -> None:
         self._popen.kill()
         self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe and not pipe.closed:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+        self._reader.join()
+        assert self._popen.stdin is not None
+        with suppress(BrokenPipeError):  # what was not read any more
+            self._popen.stdin.close()
 
 
 def _read_lines(pipe: IO[str], lines: queue.Queue[str]) -> None:
     """Every line as it comes, then the empty string."""
-    try:
+    with pipe:
         for line in pipe:
             lines.put(line)
-    except ValueError:  # the pipe was closed
-        pass
     lines.put("")
 
 
@@ -201,7 +201,8 @@ class Endpoint:
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, TimeoutError):
                 raise StoreTimeoutError(f"{self.where} did not answer in {timeout:g} s") from None
-            raise StoreError(f"{self.where} can't be reached: {str(reason) or type(reason).__name__}") from None
+            said = " ".join(str(reason).split()) or type(reason).__name__
+            raise StoreError(f"{self.where} can't be reached: {said}") from None
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -247,6 +248,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
+        fp.close()
         raise StoreError(f"{req.full_url} redirects to {newurl}; give that URL if you trust it")
 
 
