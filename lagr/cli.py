@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from lagr import __version__, config, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
+from lagr.serve.limits import Limits
 
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 
@@ -97,6 +98,17 @@ def build_parser() -> argparse.ArgumentParser:
     ask.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds for a query; default 10")
     ask.add_argument("--rows", type=int, default=100, metavar="N", help="answers to a question at most; default 100")
     ask.add_argument("--namespace", metavar="IRI", help="what ns: stands for in the run's queries; default: Freebase's")
+
+    serve = verb("serve", _serve, "a page to try a trained parser on, and a service")
+    serve.add_argument("run_folder", metavar="RUN")
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
+    serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
+    serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_data(serve)
+    limits = serve.add_argument_group("limits")
+    for f in fields(Limits):
+        help = f"{f.metadata['help']}; default {f.default:g}"
+        limits.add_argument(f"--max-{f.name}", type=type(f.default), default=f.default, metavar="N", help=help)
 
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
@@ -337,6 +349,21 @@ def _ask(options: argparse.Namespace) -> None:
                 print(f"lagr: {note if len(questions) == 1 else f'“{question}”: {note}'}", file=sys.stderr)
     if failed:
         raise DataError(f"{failed} of {len(questions)} questions could not be answered")
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from lagr.parser import load
+
+    try:
+        from lagr.serve import server
+        from lagr.serve.service import create_app
+    except ImportError as error:
+        raise ConfigError(f"lagr serve needs {error.name}: pip install 'lagr[serve]'") from None
+    limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
+    parser = load(options.run_folder, _device(), options.onnx)
+    folder = Path(options.run_folder).resolve()
+    examples = server.examples_of(folder, parser.config, options.data)
+    server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)
 
 
 def _export(options: argparse.Namespace) -> None:

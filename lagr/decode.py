@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lagr.alternatives import Alternatives
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels, valencies
 from lagr.valency import best_edges
@@ -23,6 +24,7 @@ class Decoded:
     node_probabilities: tuple[float, ...]
     edge_probabilities: tuple[float, ...]
     probability: float
+    alternatives: Alternatives | None = None
 
 
 def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lagr import memory, runs
 from lagr.align import infer_alignment
+from lagr.alternatives import Alternatives, with_alternatives
 from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.config import Config
 from lagr.datasets import Example, tokenize
@@ -70,18 +71,23 @@ class Parse:
     edges: tuple[ParsedEdge, ...]
     probability: float
     graph_layers: int
+    alternatives: Alternatives | None = None  # where they were asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "tokens": list(self.tokens),
-            "form": self.form,
-            "problem": self.problem,
-            "probability": self.probability,
-            "graph_layers": self.graph_layers,
-            "nodes": [vars(node) for node in self.nodes],
-            "edges": [vars(edge) for edge in self.edges],
-        } | ({} if self.nodes or self.graph is None else {"graph": self.graph.to_dict()})
+        return (
+            {
+                "tokens": list(self.tokens),
+                "form": self.form,
+                "problem": self.problem,
+                "probability": self.probability,
+                "graph_layers": self.graph_layers,
+                "nodes": [vars(node) for node in self.nodes],
+                "edges": [vars(edge) for edge in self.edges],
+            }
+            | ({} if self.nodes or self.graph is None else {"graph": self.graph.to_dict()})
+            | ({} if self.alternatives is None else {"alternatives": self.alternatives.to_dict()})
+        )
 
     def draw(self, kind: str = "text") -> str:
         """The sentence with its slots and arcs, as text for a terminal or as svg; the graph alone as dot."""
@@ -128,8 +134,8 @@ class SentenceParser(ABC):
         return self.parse_tokens([tokenize(sentence) for sentence in sentences])
 
     @abstractmethod
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        """The meaning of each sentence, given as its tokens."""
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        """The meaning of each sentence, given as its tokens; with so many of the likeliest labels of every part."""
 
     def check(self, sentences: Sequence[Sequence[str]]) -> None:
         """DataError where a sentence can't be parsed."""
@@ -182,17 +188,23 @@ class Parser(SentenceParser):
         self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
         self._write = find_formalism(formalism).write if formalism else None
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        found = self.decode(sentences, alternatives=alternatives)
+        return [self._parse(tokens, one) for tokens, one in zip(sentences, found, strict=True)]
 
     def decode(
-        self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
+        self,
+        sentences: Sequence[Sequence[str]],
+        progress: Callable[[int], None] = lambda done: None,
+        alternatives: int = 0,
     ) -> list[Decoded]:
-        """The likeliest graph of every sentence."""
+        """The likeliest graph of every sentence; with so many of the likeliest labels of each slot and edge."""
 
         def run(some: list[Sequence[str]]) -> list[Decoded]:
             with torch.inference_mode():
-                return decode(self.run_model(*pad_tokens(some, self.vocab, self.device)), self.vocab)
+                dist = self.run_model(*pad_tokens(some, self.vocab, self.device))
+                found = decode(dist, self.vocab)
+                return with_alternatives(found, dist, self.vocab, alternatives) if alternatives else found
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
@@ -231,7 +243,7 @@ class Parser(SentenceParser):
             for label, slot, probability in zip(graph.nodes, graph.slots, found.node_probabilities, strict=True)
         )
         edges = tuple(ParsedEdge(*edge, p) for edge, p in zip(graph.edges, found.edge_probabilities, strict=True))
-        return Parse(tuple(tokens), graph, form, problem, nodes, edges, found.probability, layers)
+        return Parse(tuple(tokens), graph, form, problem, nodes, edges, found.probability, layers, found.alternatives)
 
 
 class FormParser(SentenceParser):
@@ -245,8 +257,8 @@ class FormParser(SentenceParser):
         self.spelling = spelling(formalism, config.data.form)
         self._read = find_formalism(formalism or "").read
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        return [  # a form's tokens are no slots: there are no alternatives to name
             Parse(tuple(tokens), found.graph, found.form, found.problem, (), (), found.probability, graph_layers=1)
             for tokens, found in zip(sentences, self.write(sentences), strict=True)
         ]

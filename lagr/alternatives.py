@@ -1,0 +1,62 @@
+"""What else could have been there: the likeliest labels of every slot and of every edge, with their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lagr.model import NULL, GraphDistribution
+from lagr.vocab import Vocabulary
+
+if TYPE_CHECKING:
+    from lagr.decode import Decoded
+
+
+class Choice(NamedTuple):
+    label: str | None  # None: nothing is there
+    probability: float
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """The likeliest labels, best first: of every slot, empty ones too, and of every edge as the graph lists them."""
+
+    slots: tuple[tuple[Choice, ...], ...]
+    edges: tuple[tuple[Choice, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            kind: [[choice._asdict() for choice in choices] for choices in found]
+            for kind, found in (("slots", self.slots), ("edges", self.edges))
+        }
+
+
+def with_alternatives(found: Sequence[Decoded], dist: GraphDistribution, vocab: Vocabulary, most: int) -> list[Decoded]:
+    """The graphs that were decoded from the distribution, with the `most` likeliest labels of each slot and edge."""
+    at_slot = dist.slots.nonzero(as_tuple=True)
+    pairs = [
+        (sentence, slots[edge.source], slots[edge.target])
+        for sentence, graph in enumerate(one.graph for one in found)
+        for slots in [graph.slots or ()]
+        for edge in graph.edges
+    ]
+    at_edge = tuple(torch.tensor(pairs, device=dist.slots.device, dtype=torch.long).view(-1, 3).T)
+
+    def likeliest(log_probs: Tensor, name: Callable[[int], str]) -> Iterator[tuple[Choice, ...]]:
+        best = log_probs.topk(min(most, log_probs.shape[-1]))
+        for labels, probabilities in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
+            names = (None if label == NULL else name(label) for label in labels)
+            yield tuple(map(Choice, names, probabilities))
+
+    of_slots = likeliest(dist.node_log_probs[at_slot], vocab.node_label)
+    of_edges = likeliest(dist.edge_log_probs[at_edge], vocab.edge_label)
+    counts = zip(dist.slots.sum(1).tolist(), (len(one.graph.edges) for one in found), strict=True)
+    return [
+        replace(one, alternatives=Alternatives(tuple(islice(of_slots, slots)), tuple(islice(of_edges, edges))))
+        for one, (slots, edges) in zip(found, counts, strict=True)
+    ]
