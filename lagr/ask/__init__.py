@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,20 @@ if TYPE_CHECKING:
     from lagr.parser import Parse
     from lagr.vocab import Vocabulary
 
-__all__ = ["NO_NAMES", "Answer", "Answerer", "Names", "Result", "Term", "film_graph", "open_store", "read_names"]
+__all__ = [
+    "NO_NAMES",
+    "Answer",
+    "Answerer",
+    "Names",
+    "Result",
+    "Term",
+    "film_graph",
+    "film_questions",
+    "open_store",
+    "read_names",
+]
 
-TIMEOUT, ROWS = 10.0, 100
+TIMEOUT, ROWS = 5.0, 100
 NO_NAMES = Names()
 MOST_ROWS = 100_000
 
@@ -154,6 +166,12 @@ def film_graph() -> tuple[str, Names]:
     """The small graph of films that comes with the package: its file, and its names."""
     folder = Path(__file__).parent
     return str(folder / "films.ttl"), read_names(folder / "films.tsv")
+
+
+def film_questions() -> list[str]:
+    """Questions that the films answer."""
+    lines = Path(__file__).with_name("films.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["question"] for line in lines]
 
 
 def _likeliest(parses: list[tuple[Wording, Parse]]) -> tuple[Wording, Parse]:

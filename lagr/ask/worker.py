@@ -1,7 +1,7 @@
 """The process that holds a store and answers queries, one a line, so that a query without end can be killed.
 
     worker.py PATH           PATH: a file of triples, which is read, or the folder of a store, which is opened read-only
-    stdin   {"query": "…", "timeout": 10.0}
+    stdin   {"query": "…", "timeout": 5.0}
     stdout  {"triples": 812} once it is open; {"results": {…}}, as SPARQL has them in JSON, or {"error": "…"} a query
 
 It is run as a script and imports nothing of lagr: it starts in a tenth of a second.

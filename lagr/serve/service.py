@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -50,6 +50,11 @@ class Question:
     svg: bool
 
 
+class Answer(NamedTuple):
+    parse: Parse
+    told: dict[str, Any]  # what is said of it
+
+
 class TooLargeError(Exception):
     pass
 
@@ -60,12 +65,12 @@ def create_app(
     """The service of a parser. `app.state.info["can"]` lists what it can do; who adds an endpoint adds its name."""
     limits = limits or Limits()
 
-    def answer(questions: list[Question]) -> list[dict[str, Any]]:
+    def answer(questions: list[Question]) -> list[Answer]:
         most = max(question.alternatives for question in questions)
         parses = parser.parse_tokens([question.tokens for question in questions], alternatives=most)
-        return [_told(question, parse) for question, parse in zip(questions, parses, strict=True)]
+        return [Answer(parse, _told(question, parse)) for question, parse in zip(questions, parses, strict=True)]
 
-    batcher: Batcher[Question, dict[str, Any]] = Batcher(
+    batcher: Batcher[Question, Answer] = Batcher(
         answer, limits.batch, limits.queue, lambda size, seconds: metrics.batch(size, seconds)
     )
     metrics = Metrics(lambda: batcher.waiting)
@@ -95,6 +100,7 @@ def create_app(
         "examples": list(examples),
         "limits": asdict(limits),
     }
+    app.state.batcher, app.state.limits = batcher, limits  # for whoever adds an endpoint
     _explain_errors(app, limits)
     _add_page(app)
 
@@ -102,11 +108,11 @@ def create_app(
     async def parse(sentences: schema.Sentences, request: Request) -> Response:
         """What sentences mean: nodes, edges and the form, with probabilities."""
         questions = [
-            Question(tokens, sentences.alternatives, sentences.svg) for tokens in _tokens(sentences.given, limits)
+            Question(tokens, sentences.alternatives, sentences.svg) for tokens in tokens_of(sentences.given, limits)
         ]
         async with asyncio.timeout(limits.seconds):
             answers = await unless_gone(request, batcher.ask(questions))
-        return JSONResponse({"parses": answers})
+        return JSONResponse({"parses": [answer.told for answer in answers]})
 
     @app.get("/health", response_model=schema.Health, responses={503: PROBLEMS[503]})
     async def health() -> Response:
@@ -148,7 +154,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _tokens(texts: Sequence[str], limits: Limits) -> list[tuple[str, ...]]:
+def tokens_of(texts: Sequence[str], limits: Limits) -> list[tuple[str, ...]]:
     """The tokens of every sentence, each within the limits."""
     if len(texts) > limits.sentences:
         raise TooLargeError(f"{len(texts):,} sentences; at most {limits.sentences:,} are taken at once")
