@@ -17,10 +17,10 @@ pyoxigraph = pytest.importorskip("pyoxigraph", reason="needs pyoxigraph: pip ins
 import film_questions  # noqa: E402
 from sparql_server import serving  # noqa: E402
 
-from lagr import ask, cli, config  # noqa: E402
+from lagr import ask, cli  # noqa: E402
 from lagr.ask import Answer, Answerer, Names, Term, film_graph, films  # noqa: E402
 from lagr.ask.store import Embedded, Store  # noqa: E402
-from lagr.datasets import cfq, open_source  # noqa: E402
+from lagr.datasets import cfq  # noqa: E402
 from lagr.errors import ConfigError, DataError, FormError, RunError, StoreError  # noqa: E402
 from lagr.graph import Graph  # noqa: E402
 from lagr.parser import Parse, load  # noqa: E402
@@ -133,22 +133,6 @@ def test_the_questions_are_ones_that_cfq_could_ask(cfq_data: Path, answerer: Ans
         tokens = answerer.ask(row["question"]).parse.tokens
         assert set(tokens) <= words
         assert forms[" ".join(tokens)] == row["query"]
-
-
-@pytest.fixture(scope="session")
-def film_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A parser that was trained on templates of questions about films, without alignments."""
-    from lagr.train import train
-
-    folder = tmp_path_factory.mktemp("films")
-    data = str(film_questions.write(folder / "data"))
-    settings = [
-        ("data", "name", data), ("model", "width", 64), ("model", "encoder_layers", 1), ("model", "heads", 2),
-        ("model", "dropout", 0), ("model", "graph_layers", 2), ("align", "hold", 100), ("train", "steps", 240),
-        ("train", "batch", 64), ("train", "learning_rate", 4e-3), ("train", "evaluate_every", 0),
-    ]  # fmt: skip
-    train(config.override(config.load("quickstart"), settings), open_source(data), folder / "run")
-    return folder / "run"
 
 
 def lagr(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
