@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -71,3 +72,7 @@ def write(folder: Path) -> Path:
     rows = ({"text": text, "form": form, "formalism": "sparql"} for text, form in dict.fromkeys(pairs()))
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

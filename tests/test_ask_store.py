@@ -135,6 +135,29 @@ def test_a_process_that_was_killed_is_replaced(films: Embedded) -> None:
     assert values(films.query(WHO_DIRECTED_ALIEN, 10)) == ["ridley-scott"]
 
 
+def test_a_store_that_is_being_read_again_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a file that takes longer to read than a query may take would be read for ever."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        f"import pathlib, runpy, sys, time\nonce = pathlib.Path({str(tmp_path / 'once')!r})\n"
+        f"time.sleep(0.8 if once.exists() else 0)\nonce.touch()\nrunpy.run_path({str(WORKER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr("lagr.ask.store.WORKER", slow)
+    with Embedded(FILE) as store:
+        with pytest.raises(StoreTimeoutError, match="the query was ended"):
+            store.query(ENDLESS, 0.3)
+        with pytest.raises(StoreTimeoutError, match=r"was not read after 0\.3 s"):
+            store.query(WHO_DIRECTED_ALIEN, 0.3)
+        for _ in range(10):
+            try:
+                assert values(store.query(WHO_DIRECTED_ALIEN, 0.3)) == ["ridley-scott"]
+                break
+            except StoreTimeoutError:
+                continue
+        else:
+            pytest.fail("it never answers again")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGALRM is for Unix")
 def test_a_query_ends_even_when_nobody_is_left_to_end_it() -> None:
     worker = subprocess.Popen([sys.executable, str(WORKER), FILE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

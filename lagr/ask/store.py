@@ -67,20 +67,20 @@ class Embedded:
         self._all = [_Process(where) for _ in range(processes)]
         try:
             for process in self._all:
-                process.wait_until_open()
+                process.wait_until_open(OPENING)
                 self._idle.put(process)
         except BaseException:
             self.close()
             raise
 
     def query(self, query: str, timeout: float) -> Any:
-        until = time.monotonic() + timeout
+        began = time.monotonic()
         try:
             process = self._idle.get(timeout=timeout)
         except queue.Empty:
             raise StoreTimeoutError(f"{self.where} was busy for {timeout:g} s with other queries") from None
         try:
-            return process.query(query, until, timeout)
+            return process.query(query, timeout, waited=time.monotonic() - began)
         finally:
             self._idle.put(process)
 
@@ -114,26 +114,27 @@ class _Process:
         self._reader = threading.Thread(target=_read_lines, args=(self._popen.stdout, self._replies), daemon=True)
         self._reader.start()
 
-    def wait_until_open(self) -> None:
+    def wait_until_open(self, seconds: float) -> None:
         try:
             if not self._open:
-                self._reply(OPENING)
+                self._reply(seconds)
                 self._open = True
         except queue.Empty:
-            raise StoreTimeoutError(f"{self._where} could not be read in {OPENING:g} s") from None
+            raise StoreTimeoutError(f"{self._where} was not read after {seconds:g} s; ask again later") from None
 
-    def query(self, query: str, until: float, timeout: float) -> Any:
+    def query(self, query: str, timeout: float, waited: float) -> Any:
+        """The results. A query that must wait for the store to be read again has all its time after that."""
         if self._closed:
             raise StoreError(f"{self._where} is closed")
         if self._popen.poll() is not None:
             self._end()
             self._start()
-        self.wait_until_open()
+        self.wait_until_open(timeout)
         try:
             assert self._popen.stdin is not None
             self._popen.stdin.write(json.dumps({"query": query, "timeout": timeout}) + "\n")
             self._popen.stdin.flush()
-            return self._reply(max(0.0, until - time.monotonic()))["results"]
+            return self._reply(max(0.0, timeout - waited))["results"]
         except queue.Empty:
             self._end()
             if not self._closed:
