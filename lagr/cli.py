@@ -331,7 +331,7 @@ def _ask(options: argparse.Namespace) -> None:
                 continue
             for line in answer.lines():
                 print(line)
-            for note in answer.notes or ([] if answer.lines() else ["the store has no answer"]):
+            for note in (*answer.notes, *(() if answer.lines() else ("the store has no answer",))):
                 print(f"lagr: {note if len(questions) == 1 else f'“{question}”: {note}'}", file=sys.stderr)
     if failed:
         raise DataError(f"{failed} of {len(questions)} questions could not be answered")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,7 +165,7 @@ class Answerer:
 def film_graph() -> tuple[str, Names]:
     """The small graph of films that comes with the package: its file, and its names."""
     folder = Path(__file__).parent
-    return str(folder / "films.ttl"), read_names(folder / "films.tsv")
+    return str(folder / "films.ttl"), replace(read_names(folder / "films.tsv"), where="films.tsv")
 
 
 def film_questions() -> list[str]:
