@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint plots tables clean
+.PHONY: quickstart test lint fuzz plots tables clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -25,6 +25,12 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Serves the quickstart's parser and sends it whatever its OpenAPI allows and forbids; N=5000 sends more.
+N ?= 1000
+fuzz: .venv/dev
+	@$(BIN)/lagr serve $(RUN) --port 8765 & served=$$!; trap "kill $$served" EXIT; \
+	$(BIN)/schemathesis run http://127.0.0.1:8765/openapi.json --wait-for-schema 60 --max-examples $(N) --continue-on-failure
 
 plots: .venv/dev
 	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done

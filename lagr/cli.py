@@ -24,6 +24,7 @@ from lagr.serve.limits import Limits
 
 FILMS = "films"  # the graph that comes with the package
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
+SERVE = "serve"  # the benchmark that needs a trained parser
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -155,10 +156,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_settings(search)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
-    bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
+    bench.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}, {SERVE}"
+    )
     bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
     bench.add_argument("--limit", type=float, default=540, metavar="S", help=f"{SCALING}: seconds at most; default 540")
     bench.add_argument("--warm", type=int, default=0, metavar="N", help=f"{SCALING}: compile ahead in N processes")
+    bench.add_argument("--run", metavar="RUN", dest="run_folder", help=f"{SERVE}: the trained parser to load")
     _add_data(bench)
     verb("presets", _presets, "list the presets, with the paper's number beside each")
     return top
@@ -496,12 +500,13 @@ def _search(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
+    from lagr import bench_serve
     from lagr.bench import BENCHMARKS
     from lagr.scaling import scaling
     from lagr.train import choose_device, machine
 
-    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING)]:
-        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING))}")
+    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING, SERVE)]:
+        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING, SERVE))}")
     if options.data:
         os.environ["LAGR_DATA"] = options.data  # the benchmarks look for corpora themselves
     report: dict[str, Any] = {"lagr": __version__, "machine": machine(choose_device("auto")), "results": {}}
@@ -517,6 +522,8 @@ def _bench(options: argparse.Namespace) -> None:
     for name in options.names or BENCHMARKS:
         if name == SCALING:
             scaling(lambda rows: known(SCALING, rows, _scaling_line(rows[-1])), options.limit, options.warm)
+        elif name == SERVE:
+            bench_serve.bench_serve(options.run_folder, lambda result: known(SERVE, result, bench_serve.line(result)))
         else:
             result = BENCHMARKS[name]()
             known(name, result, _parts_line(result) if "parts" in result else _ratio_line(result))

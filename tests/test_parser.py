@@ -117,7 +117,7 @@ def test_a_graph_without_a_form_has_a_problem(parser: Parser, monkeypatch: pytes
     from lagr.decode import Decoded
 
     stray = Decoded(Graph(("*", "walrus"), slots=(0, 1)), (0.9, 0.8), (), 0.7)
-    monkeypatch.setattr(parser, "decode", lambda sentences: [stray])
+    monkeypatch.setattr(parser, "decode", lambda sentences, **options: [stray])
     parse = parser.parse("The walrus .")
     assert parse.form is None and "nothing in this graph" in (parse.problem or "")
     assert parse.to_dict()["nodes"][1] == {"label": "walrus", "slot": 1, "token": 1, "layer": 0, "probability": 0.8}

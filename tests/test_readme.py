@@ -66,6 +66,7 @@ def test_the_commands_are_understood() -> None:
         "presets",
         "bench",
         "export",
+        "serve",
         "reproduce",
         "analyse",
         "search",

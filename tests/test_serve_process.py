@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import re
+import select
+import shutil
 import signal
 import socket
 import struct
@@ -20,9 +22,15 @@ from typing import Any
 import pytest
 
 import lagr
+from lagr import bench_serve
 from lagr.datasets import Source
 
 pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
+pytest.importorskip("schemathesis", reason="needs schemathesis, which makes requests from OpenAPI")
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import one_of
+
 from lagr.serve.server import _allow_many_connections
 
 SECONDS = 2.0  # what a client has to send its request
@@ -31,7 +39,7 @@ HEAVY: dict[str, Any] = {"texts": ["The walrus painted a lantern " * 20 + "."] *
 
 @pytest.fixture(scope="module")
 def service(small_run: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    limits = ("--max-seconds", str(SECONDS), "--max-batch", "8")
+    limits = ("--max-seconds", str(SECONDS), "--max-batch", "4")
     command = [sys.executable, "-m", "lagr.cli", "serve", str(small_run), "--port", "0", *limits]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -155,17 +163,52 @@ def test_what_is_no_http_is_refused(port: int, nonsense: bytes) -> None:
     assert request(port, "GET", "/health")[0] == 200
 
 
+def test_whatever_is_sent_the_answer_is_one_that_openapi_names(port: int) -> None:
+    """A few requests; `make fuzz` sends thousands."""
+    operation = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")["/parse"]["POST"]
+    modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes)))
+    def send(case: Any) -> None:
+        case.call_and_validate()
+
+    send()
+
+
+@pytest.mark.parametrize("client", ["asyncio", "wrk"])
+def test_the_load_tests_clients_count_what_the_service_counts(
+    port: int, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [json.dumps({"text": text}) for text in ("Ida sang .", "Oskar said “[[it]]” .")]
+    monkeypatch.setattr(bench_serve, "SECONDS", 1)
+    before = answered(port)
+    if client == "asyncio":
+        found = bench_serve._with_asyncio(bodies, port, 4)
+    elif wrk := shutil.which("wrk"):
+        found = bench_serve._with_wrk(wrk, bench_serve.wrk_script(bodies, tmp_path), port, 4)
+    else:
+        pytest.skip("needs wrk: apt-get install wrk")
+    assert found["errors"] == 0 and 0 < found["p50_ms"] <= found["p99_ms"] <= 1500
+    assert 0 <= answered(port) - before - found["requests"] <= 4, "those that were under way at the end"
+
+
+def answered(port: int) -> int:
+    count = re.search(rb'lagr_requests_total\{path="/parse",status="200"\} (\d+)', request(port, "GET", "/metrics")[1])
+    return int(count[1]) if count else 0
+
+
 # The last test: it stops the service.
 def test_told_to_stop_it_answers_what_it_was_asked_first(service: tuple[subprocess.Popen[str], int]) -> None:
     process, port = service
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    two_batches = HEAVY | {"texts": HEAVY["texts"][:16]}
-    client.request("POST", "/parse", json.dumps(two_batches), {"Content-Type": "application/json"})
+    six_batches = {"texts": HEAVY["texts"][:24]}
+    client.request("POST", "/parse", json.dumps(six_batches), {"Content-Type": "application/json"})
     while not request(port, "GET", "/health")[1]["waiting"]:
-        pass
+        assert not select.select([client.sock], [], [], 0)[0], "it is answered already"
     process.send_signal(signal.SIGTERM)
     answer = client.getresponse()
-    assert answer.status == 200 and len(json.loads(answer.read())["parses"]) == 16
+    assert answer.status == 200 and len(json.loads(answer.read())["parses"]) == 24
     client.close()
     assert process.wait(10) == 0
     assert process.stderr is not None and "Traceback" not in process.stderr.read()

@@ -13,17 +13,17 @@ from itertools import zip_longest
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from starlette.responses import JSONResponse
 
 from lagr.ask import Answerer, film_questions
+from lagr.ask.question import Question as Understood
 from lagr.errors import ConfigError, LagrError, StoreError, StoreTimeoutError
 from lagr.serve import schema
 from lagr.serve.batcher import FullError
 from lagr.serve.gate import problem
-from lagr.serve.service import PROBLEMS, Answer, Question, tokens_of, unless_gone
+from lagr.serve.service import PROBLEMS, Answer, Question, as_json, tokens_of, unless_gone
 
 PROCESSES = 2  # that hold a store of this machine
-AT_ONCE, MOST_WAITING = 8, 64  # questions that are at the store, and that may be anywhere
+AT_ONCE, MOST_WAITING = 8, 256  # questions that are at the store, and that may be anywhere
 ASK_PROBLEMS: dict[int | str, dict[str, Any]] = PROBLEMS | {
     502: {"model": schema.Problem, "description": "The store can't be asked"},
     504: {"model": schema.Problem, "description": "The store takes too long"},
@@ -42,7 +42,12 @@ def add_ask(app: FastAPI, answerer: Answerer) -> None:
     waiting = 0
     app.state.info["can"].append("ask")
 
-    async def answer(asked: schema.Question) -> dict[str, Any]:
+    def at_the_store(question: Understood, answers: list[Answer]) -> bytes:
+        found = answerer.answer(question, [answer.parse for answer in answers])
+        told = next(answer.told for answer in answers if answer.parse is found.parse)
+        return as_json(found.to_dict())[:-1] + b',"parse":' + told + b"}"
+
+    async def answer(asked: schema.Question) -> bytes:
         nonlocal waiting
         if waiting >= MOST_WAITING:
             raise FullError
@@ -52,19 +57,17 @@ def add_ask(app: FastAPI, answerer: Answerer) -> None:
             loop = asyncio.get_running_loop()
             question = await loop.run_in_executor(threads, answerer.understand, asked.text)
             wordings = [Question(wording.tokens, asked.alternatives, asked.svg) for wording in question.wordings]
-            answers: list[Answer] = await batcher.ask(wordings)
-            parses = [answer.parse for answer in answers]
-            found = await loop.run_in_executor(threads, answerer.answer, question, parses)
+            answers = await batcher.ask(wordings)
+            return await loop.run_in_executor(threads, at_the_store, question, answers)
         finally:
             waiting -= 1
-        told = next(answer.told for answer in answers if answer.parse is found.parse)
-        return found.to_dict() | {"parse": told}
 
     @app.post("/ask", response_model=schema.Answered, responses=ASK_PROBLEMS)
     async def ask(question: schema.Question, request: Request) -> Response:
         """The answer to a question, with how it was understood."""
         async with asyncio.timeout(limits.seconds):
-            return JSONResponse(await unless_gone(request, answer(question)))
+            answered = await unless_gone(request, answer(question))
+        return Response(answered, media_type="application/json")
 
     # Which store it is, and where, is for the log.
     @app.exception_handler(StoreTimeoutError)

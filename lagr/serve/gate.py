@@ -64,12 +64,9 @@ class Gate:
     async def _read(self, scope: Scope, receive: Receive) -> bytes | JSONResponse | None:
         """The body, or the answer to a client whose body won't do; None for one that has gone."""
         most = self.limits.body
-        too_large = problem(
-            413, f"the request is larger than {most:,} bytes; send less at a time", {"connection": "close"}
-        )
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if int(declared if declared.isdigit() else 0) > DRAINED * most:
-            return too_large
+            return self._too_large()
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -86,12 +83,16 @@ class Gate:
         except TimeoutError:
             return problem(408, f"the request did not arrive within {self.limits.seconds:g} s", {"connection": "close"})
         if size > most:
-            return too_large
+            return self._too_large()
         try:
             body.decode()
         except UnicodeDecodeError as error:
             return problem(422, f"the request is not UTF-8 (byte {error.start}); convert it first")
         return bytes(body)
+
+    def _too_large(self) -> JSONResponse:
+        most = f"{self.limits.body:,}"
+        return problem(413, f"the request is larger than {most} bytes; send less at a time", {"connection": "close"})
 
 
 def _first(body: bytes, receive: Receive) -> Receive:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+# At least one character that is no space, and no NUL.
+WORDS = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+Sentence = Annotated[str, WithJsonSchema({"type": "string", "pattern": WORDS, "examples": ["Ida sang ."]})]
+
+# JSON doesn't tell 3.0 from 3.
+Whole = Annotated[int, BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)]
 
 
 class Sentences(BaseModel):
@@ -20,9 +27,9 @@ class Sentences(BaseModel):
             ]
         },
     )
-    text: str | None = Field(None, description="a sentence", examples=["Ida sang ."])
-    texts: list[str] | None = Field(None, description="many sentences, instead of one")
-    alternatives: int = Field(0, ge=0, le=10, description="how many of the likeliest labels of each slot and edge")
+    text: Sentence | None = Field(None, description="a sentence, with at least one word")
+    texts: list[Sentence] | None = Field(None, description="many sentences, instead of one")
+    alternatives: Whole = Field(0, ge=0, le=10, description="how many of the likeliest labels of each slot and edge")
     svg: bool = Field(False, description="also draw the graph over its sentence")
 
     @model_validator(mode="after")
@@ -82,8 +89,8 @@ class Question(BaseModel):
     """A question, and what to say of its parse."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    text: str = Field(description="a question", examples=["Did Ridley Scott direct Alien?"])
-    alternatives: int = Field(0, ge=0, le=10, description="how many of the likeliest labels of each slot and edge")
+    text: Sentence = Field(description="a question", examples=["Did Ridley Scott direct Alien?"])
+    alternatives: Whole = Field(0, ge=0, le=10, description="how many of the likeliest labels of each slot and edge")
     svg: bool = Field(False, description="also draw the graph over its sentence")
 
 
