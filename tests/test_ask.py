@@ -269,6 +269,12 @@ def test_every_kind_of_answer_is_given_once_in_one_order() -> None:
     assert json.loads(json.dumps(answer.to_dict())) == answer.to_dict()
 
 
+def test_an_answer_is_one_line_that_a_terminal_does_not_obey() -> None:
+    answer = given(bindings(("literal", "two\nlines"), ("literal", "\x1b[2J\u202ered"), ("literal", "half \ud83d")))
+    assert answer.lines() == ["�[2J�red", "half ?", "two lines"]
+    json.dumps(answer.to_dict(), ensure_ascii=False).encode()
+
+
 def test_a_store_that_gives_more_than_was_asked_for_is_cut() -> None:
     answer = given(bindings(*(("literal", f"{n:03}") for n in range(50))), rows=3)
     assert len(answer.lines()) == 3 and answer.result.more and answer.notes == ("there are more than 3 answers",)

@@ -126,7 +126,7 @@ def test_a_store_that_fails_fails_its_question_alone_and_stays_unnamed(parser: P
 def test_too_many_questions_are_told_to_come_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "MOST_WAITING", 0)
     answer = post(client, text="Who directed Alien?")
-    assert answer.status_code == 503 and answer.headers["retry-after"]
+    assert answer.status_code == 503 and answer.headers["retry-after"] and "questions wait" in answer.json()["detail"]
     monkeypatch.undo()
     assert post(client, text="Who directed Alien?").status_code == 200
 

@@ -86,7 +86,7 @@ class Answer:
         """`yes` or `no`, or an answer a line."""
         if self.result.boolean is not None:
             return ["yes" if self.result.boolean else "no"]
-        return [str(term) for term in self.result.terms]
+        return [_printable(str(term)) for term in self.result.terms]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -174,6 +174,11 @@ def film_questions() -> list[str]:
     return [json.loads(line)["question"] for line in lines]
 
 
+def _printable(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey."""
+    return "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
+
+
 def _likeliest(parses: list[tuple[Wording, Parse]]) -> tuple[Wording, Parse]:
     """The parse that mentions just the names of the question; among those, the one the parser is surest of."""
 
@@ -200,8 +205,7 @@ def _read_results(raw: Any, where: str) -> bool | list[tuple[str, str]]:
 
 def _read_term(binding: Any, where: str) -> tuple[str, str]:
     match binding:
-        case {"x0": {"type": "uri" | "bnode" as kind, "value": str(value)}}:
-            return kind, value
-        case {"x0": {"type": "literal" | "typed-literal", "value": str(value)}}:
-            return "literal", value
+        case {"x0": {"type": "uri" | "bnode" | "literal" | "typed-literal" as kind, "value": str(value)}}:
+            # JSON can hold halves of characters, which no text can.
+            return kind.removeprefix("typed-"), value.encode("utf-8", "replace").decode()
     raise StoreError(f"{where} answered with a binding that has no ?x0; is it an endpoint?")

@@ -18,8 +18,7 @@ from lagr.ask import Answerer, film_questions
 from lagr.ask.question import Question as Understood
 from lagr.errors import ConfigError, LagrError, StoreError, StoreTimeoutError
 from lagr.serve import schema
-from lagr.serve.batcher import FullError
-from lagr.serve.gate import problem
+from lagr.serve.gate import busy, problem
 from lagr.serve.service import PROBLEMS, Answer, Question, as_json, tokens_of, unless_gone
 
 PROCESSES = 2  # that hold a store of this machine
@@ -49,8 +48,6 @@ def add_ask(app: FastAPI, answerer: Answerer) -> None:
 
     async def answer(asked: schema.Question) -> bytes:
         nonlocal waiting
-        if waiting >= MOST_WAITING:
-            raise FullError
         waiting += 1
         try:
             tokens_of([asked.text], limits)  # says what is too large, or nothing
@@ -65,6 +62,8 @@ def add_ask(app: FastAPI, answerer: Answerer) -> None:
     @app.post("/ask", response_model=schema.Answered, responses=ASK_PROBLEMS)
     async def ask(question: schema.Question, request: Request) -> Response:
         """The answer to a question, with how it was understood."""
+        if waiting >= MOST_WAITING:
+            return busy(f"{MOST_WAITING:,} questions wait already; try again in a moment")
         async with asyncio.timeout(limits.seconds):
             answered = await unless_gone(request, answer(question))
         return Response(answered, media_type="application/json")
