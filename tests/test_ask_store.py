@@ -89,7 +89,7 @@ def test_a_query_without_end_is_ended_and_the_next_one_answered(films: Embedded)
     before = time.monotonic()
     with pytest.raises(StoreTimeoutError, match=r"did not answer in 0\.5 s"):
         films.query(ENDLESS, 0.5)
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 5
     assert values(films.query(WHO_DIRECTED_ALIEN, 10)) == ["ridley-scott"]
 
 
@@ -148,7 +148,7 @@ def test_a_store_that_is_being_read_again_is_left_to_it(tmp_path: Path, monkeypa
             store.query(ENDLESS, 0.3)
         with pytest.raises(StoreTimeoutError, match=r"was not read after 0\.3 s"):
             store.query(WHO_DIRECTED_ALIEN, 0.3)
-        for _ in range(10):
+        for _ in range(50):
             try:
                 assert values(store.query(WHO_DIRECTED_ALIEN, 0.3)) == ["ridley-scott"]
                 break
@@ -237,7 +237,7 @@ def test_an_endpoint_that_is_slow_is_given_up_in_time(server: Server, path: str)
     before = time.monotonic()
     with pytest.raises(StoreTimeoutError, match=r"did not answer in 0\.4 s"):
         Endpoint(f"{server.url}/{path}").query(WHO_DIRECTED_ALIEN, 0.4)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 5
 
 
 def test_what_an_endpoint_says_of_a_bad_query_is_passed_on(server: Server) -> None:
