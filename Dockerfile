@@ -10,7 +10,7 @@ ARG TORCH_INDEX=
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.11,<2.14"
 COPY pyproject.toml README.md LICENSE /src/
 COPY lagr /src/lagr
-RUN pip install --no-cache-dir "/src[serve,onnx]"
+RUN pip install --no-cache-dir "/src[serve,ask,onnx]"
 
 RUN useradd --create-home --uid 1000 lagr
 USER lagr

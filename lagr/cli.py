@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 from lagr.serve.limits import Limits
 
+FILMS = "films"  # the graph that comes with the package
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 SERVE = "serve"  # the benchmark that needs a trained parser
 
@@ -84,11 +85,18 @@ def build_parser() -> argparse.ArgumentParser:
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
 
+    ask = verb("ask", _ask, "answer questions from a store of triples")
+    ask.add_argument("run_folder", metavar="RUN")
+    ask.add_argument("sentences", nargs="*", metavar="QUESTION", help="questions, or - to read one a line from stdin")
+    ask.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    _add_store(ask, required=True)
+
     serve = verb("serve", _serve, "a page to try a trained parser on, and a service")
     serve.add_argument("run_folder", metavar="RUN")
     serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
     serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
     serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_store(serve, required=False)
     _add_data(serve)
     limits = serve.add_argument_group("limits")
     for f in fields(Limits):
@@ -273,15 +281,7 @@ def _parse(options: argparse.Namespace) -> None:
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
-    sentences = options.sentences
-    if sentences == ["-"] or not sentences:
-        try:
-            sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
-        except UnicodeDecodeError:
-            raise DataError("stdin is not UTF-8; convert it first") from None
-        if not sentences:
-            raise DataError("no sentence: give it as an argument, or one a line on stdin")
-    for parse in parser.parse(sentences):
+    for parse in parser.parse(_sentences(options)):
         if options.format == "json":
             print(json.dumps(parse.to_dict(), ensure_ascii=False))
             continue
@@ -296,6 +296,67 @@ def _parse(options: argparse.Namespace) -> None:
                 print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
 
 
+def _sentences(options: argparse.Namespace) -> list[str]:
+    """The sentences of a command, or of stdin."""
+    sentences: list[str] = options.sentences
+    if sentences == ["-"] or not sentences:
+        try:
+            sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
+        except UnicodeDecodeError:
+            raise DataError("stdin is not UTF-8; convert it first") from None
+        if not sentences:
+            raise DataError("no sentence: give it as an argument, or one a line on stdin")
+    return sentences
+
+
+def _ask(options: argparse.Namespace) -> None:
+    from lagr.ask import Answerer, open_store
+
+    questions = _sentences(options)
+    where, names = _store_and_names(options)
+    with open_store(where) as store:
+        from lagr.parser import load
+
+        answerer = Answerer(load(options.run_folder), store, names, *_answer_limits(options))
+        failed = 0
+        for number, question in enumerate(questions):
+            if number and options.format == "text":
+                print()
+            try:
+                answer = answerer.ask(question)
+            except DataError as error:  # this question can't be answered; the next one may
+                if len(questions) == 1:
+                    raise
+                failed += 1
+                print(f"lagr: “{question}”: {error}", file=sys.stderr)
+                continue
+            if options.format == "json":
+                print(json.dumps(answer.to_dict(), ensure_ascii=False), flush=True)
+                continue
+            for line in answer.lines():
+                print(line)
+            for note in (*answer.notes, *(() if answer.lines() else ("the store has no answer",))):
+                print(f"lagr: {note if len(questions) == 1 else f'“{question}”: {note}'}", file=sys.stderr)
+    if failed:
+        raise DataError(f"{failed} of {len(questions)} questions could not be answered")
+
+
+def _store_and_names(options: argparse.Namespace) -> tuple[str, Any]:
+    """Where the store is, and what its things are called."""
+    from lagr.ask import NO_NAMES, film_graph, read_names
+
+    where, names = options.store, NO_NAMES
+    if where == FILMS and not Path(where).exists():
+        where, names = film_graph()
+    return where, read_names(options.entities) if options.entities else names
+
+
+def _answer_limits(options: argparse.Namespace) -> tuple[float, int, str]:
+    from lagr.ask.query import FREEBASE
+
+    return options.timeout, options.rows, options.namespace or FREEBASE
+
+
 def _serve(options: argparse.Namespace) -> None:
     try:
         from lagr.serve import server
@@ -308,7 +369,20 @@ def _serve(options: argparse.Namespace) -> None:
     parser = load(options.run_folder, _device(), options.onnx)
     folder = Path(options.run_folder).resolve()
     examples = server.examples_of(folder, parser.config, options.data)
-    server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)
+    if options.store is None:
+        server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)
+        return
+    from lagr.ask import Answerer, open_store
+    from lagr.serve.asking import PROCESSES, add_ask, film_examples
+
+    where, names = _store_and_names(options)
+    with open_store(where, PROCESSES) as store:
+        answerer = Answerer(parser, store, replace(names, where="the table of names"), *_answer_limits(options))
+        if options.store == FILMS:
+            examples = film_examples(answerer)[: server.MOST_EXAMPLES]
+        app = create_app(parser, limits, folder.name, examples)
+        add_ask(app, answerer)
+        server.run(app, options.host, options.port, limits)
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -514,6 +588,21 @@ def _write_json(path: str, value: Any) -> None:
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
+
+
+def _add_store(parser: argparse.ArgumentParser, required: bool) -> None:
+    group = parser.add_argument_group("the store that answers")
+    group.add_argument(
+        "--store",
+        metavar="FILE|DIR|URL",
+        required=required,
+        help="a file of triples (.ttl, .nt, .nq), the folder of a pyoxigraph store, or a SPARQL endpoint; "
+        f"{FILMS}: the small graph of films that comes with lagr, with its names",
+    )
+    group.add_argument("--entities", metavar="FILE", help="names and their IRIs: .tsv with a header, or .jsonl")
+    group.add_argument("--timeout", type=float, default=5.0, metavar="S", help="seconds for a query; default 5")
+    group.add_argument("--rows", type=int, default=100, metavar="N", help="answers to a question at most; default 100")
+    group.add_argument("--namespace", metavar="IRI", help="what ns: stands for in the queries; default: Freebase's")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from lagr.parser import Parser
 pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
 pytest.importorskip("playwright", reason="needs playwright, which drives the browser")
 import uvicorn
+from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from lagr.serve.service import create_app
@@ -32,11 +33,14 @@ SENTENCE = "The walrus painted a lantern ."
 HOSTILE = "<img src=x onerror=window.owned=1>"
 
 
+def served(parser: Parser, examples: tuple[str, ...] = ()) -> AbstractContextManager[str]:
+    return running(create_app(parser, run="small", examples=examples))
+
+
 @contextmanager
-def served(parser: Parser, examples: tuple[str, ...] = ()) -> Iterator[str]:
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(parser, run="small", examples=examples), port=0, log_level="error")
-    )
+def running(app: FastAPI) -> Iterator[str]:
+    """The address of the service while it runs."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -59,6 +59,7 @@ def test_the_commands_are_understood() -> None:
         "train",
         "evaluate",
         "parse",
+        "ask",
         "align",
         "data check",
         "data fetch",

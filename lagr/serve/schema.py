@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -83,6 +83,39 @@ class Parsed(BaseModel):
 
 class Parses(BaseModel):
     parses: list[Parsed] = Field(description="one for each sentence, in their order")
+
+
+class Question(BaseModel):
+    """A question, and what to say of its parse."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    text: Sentence = Field(description="a question", examples=["Did Ridley Scott direct Alien?"])
+    alternatives: Whole = Field(0, ge=0, le=10, description="how many of the likeliest labels of each slot and edge")
+    svg: bool = Field(False, description="also draw the graph over its sentence")
+
+
+class Named(BaseModel):
+    name: str
+    iri: str
+
+
+class Term(BaseModel):
+    kind: Literal["uri", "literal", "bnode"]
+    value: str
+    name: str | None = Field(description="of a thing, where the table of names has it")
+
+
+class Answered(BaseModel):
+    question: str
+    tokens: list[str] = Field(description="what was parsed: the question with placeholders for names")
+    names: dict[str, Named] = Field(description="what the placeholders stand for")
+    probability: float = Field(description="of the whole graph")
+    query: str = Field(description="the query that was predicted")
+    sparql: str = Field(description="the same in standard SPARQL, as it was run")
+    answer: bool | list[Term] = Field(description="of a yes/no question, true or false; of any other, the answers")
+    more: bool = Field(description="there are more answers than are given")
+    notes: list[str] = Field(description="what the one who asks should know")
+    parse: Parsed
 
 
 class Problem(BaseModel):

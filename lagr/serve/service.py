@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -51,6 +51,11 @@ class Question:
     svg: bool
 
 
+class Answer(NamedTuple):
+    parse: Parse
+    told: bytes  # what is said of it, as JSON
+
+
 class TooLargeError(Exception):
     pass
 
@@ -62,12 +67,14 @@ def create_app(
     limits = limits or Limits()
 
     # Answers are written in the model's thread: those of long sentences would hold up the loop that serves everybody.
-    def answer(questions: list[Question]) -> list[bytes]:
+    def answer(questions: list[Question]) -> list[Answer]:
         most = max(question.alternatives for question in questions)
         parses = parser.parse_tokens([question.tokens for question in questions], alternatives=most)
-        return [_json(_told(question, parse)) for question, parse in zip(questions, parses, strict=True)]
+        return [
+            Answer(parse, as_json(_told(question, parse))) for question, parse in zip(questions, parses, strict=True)
+        ]
 
-    batcher: Batcher[Question, bytes] = Batcher(
+    batcher: Batcher[Question, Answer] = Batcher(
         answer, limits.batch, limits.queue, lambda size, seconds: metrics.batch(size, seconds)
     )
     metrics = Metrics(lambda: batcher.waiting)
@@ -97,6 +104,7 @@ def create_app(
         "examples": list(examples),
         "limits": asdict(limits),
     }
+    app.state.batcher, app.state.limits = batcher, limits  # for whoever adds an endpoint
     _explain_errors(app, limits)
     _add_page(app)
 
@@ -104,11 +112,13 @@ def create_app(
     async def parse(sentences: schema.Sentences, request: Request) -> Response:
         """What sentences mean: nodes, edges and the form, with probabilities."""
         questions = [
-            Question(tokens, sentences.alternatives, sentences.svg) for tokens in _tokens(sentences.given, limits)
+            Question(tokens, sentences.alternatives, sentences.svg) for tokens in tokens_of(sentences.given, limits)
         ]
         async with asyncio.timeout(limits.seconds):
             answers = await unless_gone(request, batcher.ask(questions))
-        return Response(b'{"parses":[%s]}' % b",".join(answers), media_type="application/json")
+        return Response(
+            b'{"parses":[%s]}' % b",".join(answer.told for answer in answers), media_type="application/json"
+        )
 
     @app.get("/health", response_model=schema.Health, responses={503: PROBLEMS[503]})
     async def health() -> Response:
@@ -150,7 +160,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _tokens(texts: Sequence[str], limits: Limits) -> list[tuple[str, ...]]:
+def tokens_of(texts: Sequence[str], limits: Limits) -> list[tuple[str, ...]]:
     """The tokens of every sentence, each within the limits."""
     if len(texts) > limits.sentences:
         raise TooLargeError(f"{len(texts):,} sentences; at most {limits.sentences:,} are taken at once")
@@ -168,7 +178,7 @@ def _tokens(texts: Sequence[str], limits: Limits) -> list[tuple[str, ...]]:
     return found
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -1,5 +1,7 @@
 // The page: sends a sentence, shows what it was understood as. Whatever comes from outside is set as text, never as HTML.
 
+import { showAnswer } from "./answer.js";
+
 const at = (id) => document.getElementById(id);
 const ALTERNATIVES = 5;
 const WORTH_TELLING = 0.0005; // what is less likely reads "< 0.1 %"
@@ -28,13 +30,14 @@ function say(message, wrong = false) {
 
 let running = new AbortController();
 let shown = ""; // the sentence whose parse is on the page
+let endpoint = "parse"; // or ask, where the service has a store to answer from
 
 async function parse(text) {
   running.abort(); // the service drops what nobody waits for
   const mine = (running = new AbortController());
   document.querySelector("main").classList.add("waiting");
   try {
-    const answer = await fetch("parse", {
+    const answer = await fetch(endpoint, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ text, alternatives: ALTERNATIVES, svg: true }),
@@ -43,7 +46,8 @@ async function parse(text) {
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.detail);
     shown = text;
-    show(text, found.parses[0]);
+    show(text, found.parse ?? found.parses[0]);
+    if (endpoint === "ask") say(showAnswer(found));
   } catch (error) {
     if (mine.signal.aborted) return;
     at("result").hidden = true;
@@ -70,7 +74,7 @@ function followAddress() {
 }
 
 function submit(text) {
-  if (!text.trim()) return say("Type a sentence first.", true);
+  if (!text.trim()) return say(`Type ${at("what").textContent.toLowerCase()} first.`, true);
   if (text !== sentenceOfAddress()) history.pushState(null, "", "#" + encodeURIComponent(text));
   parse(text);
 }
@@ -264,7 +268,7 @@ async function copy(text, what) {
 
 function curl(text) {
   const quoted = JSON.stringify({ text }).replaceAll("'", "'\\''");
-  return `curl ${new URL("parse", document.baseURI).href} -H 'Content-Type: application/json' -d '${quoted}'`;
+  return `curl ${new URL(endpoint, document.baseURI).href} -H 'Content-Type: application/json' -d '${quoted}'`;
 }
 
 // Starting
@@ -291,6 +295,11 @@ async function start() {
     const info = await (await fetch("info")).json();
     at("run").textContent = info.run;
     document.title = `lagr – ${info.run}`;
+    if (info.can.includes("ask")) {
+      endpoint = "ask";
+      at("what").textContent = "A question";
+      at("go").textContent = "Ask";
+    }
     at("text").maxLength = info.limits.characters;
     at("examples").hidden = !info.examples.length;
     at("examples").querySelector("ul").replaceChildren(...info.examples.map((text) => {
