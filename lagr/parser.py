@@ -16,13 +16,14 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from lagr import memory, runs
+from lagr import confidence, memory, runs
 from lagr.align import infer_alignment
 from lagr.batch import LONGEST, pack, pad_tokens
+from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config
 from lagr.datasets import Example, tokenize
 from lagr.decode import Decoded, decode
-from lagr.errors import DataError, FormError, LagrError, RunError
+from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
 from lagr.forms import spelling
 from lagr.graph import Graph
@@ -70,18 +71,33 @@ class Parse:
     edges: tuple[ParsedEdge, ...]
     probability: float
     graph_layers: int
+    abstained: bool = False  # the answer was too improbable to be given: no graph, no form, and `problem` says so
+    alternatives: tuple[Parse, ...] = ()  # the next likeliest graphs, where they were asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
+        plain: dict[str, Any] = {
             "tokens": list(self.tokens),
             "form": self.form,
             "problem": self.problem,
+            "abstained": self.abstained,
             "probability": self.probability,
             "graph_layers": self.graph_layers,
             "nodes": [vars(node) for node in self.nodes],
             "edges": [vars(edge) for edge in self.edges],
-        } | ({} if self.nodes or self.graph is None else {"graph": self.graph.to_dict()})
+        }
+        if self.graph is not None and not self.nodes:
+            plain["graph"] = self.graph.to_dict()
+        if self.alternatives:
+            plain["alternatives"] = [one.to_dict() for one in self.alternatives]
+        return plain
+
+    def unless_below(self, probability: float) -> Parse:
+        """The parse, or, where it is less probable than that, one without an answer, which says so."""
+        if self.probability >= probability:
+            return self
+        problem = f"no answer: the likeliest has probability {self.probability:.3g}, which is below {probability:g}"
+        return Parse(self.tokens, None, None, problem, (), (), self.probability, self.graph_layers, abstained=True)
 
     def draw(self, kind: str = "text") -> str:
         """The sentence with its slots and arcs, as text for a terminal or as svg; the graph alone as dot."""
@@ -116,19 +132,31 @@ class SentenceParser(ABC):
 
     def __init__(self, vocab: Vocabulary, formalism: str | None, config: Config, device: str) -> None:
         self.vocab, self.formalism, self.config, self.device = vocab, formalism, config, device
+        self.calibration: Calibration = PLAIN
 
     @overload
-    def parse(self, sentences: str) -> Parse: ...  # type: ignore[overload-overlap]  # a str is a sequence of str
+    def parse(self, sentences: str, *, nbest: int = 1, min_probability: float = 0.0) -> Parse: ...  # type: ignore[overload-overlap]  # a str is a sequence of str
     @overload
-    def parse(self, sentences: Sequence[str]) -> list[Parse]: ...
-    def parse(self, sentences: str | Sequence[str]) -> Parse | list[Parse]:
-        """The meaning of a sentence, or of each of many, which are parsed in batches."""
+    def parse(self, sentences: Sequence[str], *, nbest: int = 1, min_probability: float = 0.0) -> list[Parse]: ...
+    def parse(
+        self, sentences: str | Sequence[str], *, nbest: int = 1, min_probability: float = 0.0
+    ) -> Parse | list[Parse]:
+        """The meaning of a sentence, or of each of many, which are parsed in batches.
+
+        nbest: with that many graphs, the likeliest and its `alternatives`. min_probability: no answer is given that is
+        less probable; the parse says so, and is `abstained`.
+        """
         if isinstance(sentences, str):
-            return self.parse([sentences])[0]
-        return self.parse_tokens([tokenize(sentence) for sentence in sentences])
+            return self.parse([sentences], nbest=nbest, min_probability=min_probability)[0]
+        if nbest < 1:
+            raise ConfigError(f"nbest is {nbest}; at least one graph has to be asked for")
+        if not 0 <= min_probability <= 1:
+            raise ConfigError(f"min_probability is {min_probability:g}; a probability is from 0 to 1")
+        parses = self.parse_tokens([tokenize(sentence) for sentence in sentences], nbest)
+        return [parse.unless_below(min_probability) for parse in parses]
 
     @abstractmethod
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], nbest: int = 1) -> list[Parse]:
         """The meaning of each sentence, given as its tokens."""
 
     def check(self, sentences: Sequence[Sequence[str]]) -> None:
@@ -142,18 +170,18 @@ class SentenceParser(ABC):
 
     def in_batches(
         self,
-        sentences: Sequence[Sequence[str]],
+        sentences: int,
         batches: Iterable[list[int]],
-        run: Callable[[list[Sequence[str]]], list[Found]],
+        run: Callable[[list[int]], list[Found]],
         progress: Callable[[int], None],
     ) -> list[Found]:
-        """What `run` finds of every sentence, of those in a batch at a time."""
+        """What `run` finds of every sentence, given the numbers of those in a batch at a time."""
         results: dict[int, Found] = {}
         with memory.explained("parsing", SHORTER):
             for rows in batches:
-                results |= zip(rows, run([sentences[row] for row in rows]), strict=True)
+                results |= zip(rows, run(rows), strict=True)
                 progress(len(results))
-        return [results[row] for row in range(len(sentences))]
+        return [results[row] for row in range(sentences)]
 
 
 def batches(sentences: Sequence[Sequence[str]], most: int, weight: Callable[[int], int]) -> Iterator[list[int]]:
@@ -182,21 +210,37 @@ class Parser(SentenceParser):
         self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
         self._write = find_formalism(formalism).write if formalism else None
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], nbest: int = 1) -> list[Parse]:
+        if nbest == 1:
+            return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+        from lagr.nbest import nbest as best_of
+
+        found = self.read(sentences, lambda rows, dist: best_of(dist, self.vocab, nbest, self.calibration))
+        parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]
+        return [replace(first, alternatives=tuple(others)) for first, *others in parses]
 
     def decode(
         self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
     ) -> list[Decoded]:
         """The likeliest graph of every sentence."""
+        return self.read(sentences, lambda rows, dist: decode(dist, self.vocab, self.calibration), progress)
 
-        def run(some: list[Sequence[str]]) -> list[Decoded]:
+    def read(
+        self,
+        sentences: Sequence[Sequence[str]],
+        reading: Callable[[list[int], GraphDistribution], list[Found]],
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> list[Found]:
+        """What `reading` makes of the distribution of every sentence; it is given those of a batch at a time."""
+
+        def run(rows: list[int]) -> list[Found]:
+            some = [sentences[row] for row in rows]
             with torch.inference_mode():
-                return decode(self.run_model(*pad_tokens(some, self.vocab, self.device)), self.vocab)
+                return reading(rows, self.run_model(*pad_tokens(some, self.vocab, self.device)))
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
-        return self.in_batches(sentences, self._batches(sentences), run, progress)
+        return self.in_batches(len(sentences), self._batches(sentences), run, progress)
 
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
@@ -245,7 +289,9 @@ class FormParser(SentenceParser):
         self.spelling = spelling(formalism, config.data.form)
         self._read = find_formalism(formalism or "").read
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], nbest: int = 1) -> list[Parse]:
+        if nbest > 1:
+            raise RunError("the n best graphs need a model that labels graphs; this run writes forms")
         return [
             Parse(tuple(tokens), found.graph, found.form, found.problem, (), (), found.probability, graph_layers=1)
             for tokens, found in zip(sentences, self.write(sentences), strict=True)
@@ -257,7 +303,10 @@ class FormParser(SentenceParser):
         """The form of every sentence, its likeliest token every time."""
         self.check(sentences)
         most = AT_ONCE_CPU if self.device == "cpu" else AT_ONCE
-        return self.in_batches(sentences, batches(sentences, most, lambda tokens: 1), self._write, progress)
+        each_alike = batches(sentences, most, lambda tokens: 1)
+        return self.in_batches(
+            len(sentences), each_alike, lambda rows: self._write([sentences[row] for row in rows]), progress
+        )
 
     def _write(self, sentences: list[Sequence[str]]) -> list[Written]:
         with torch.inference_mode():
@@ -275,7 +324,7 @@ class FormParser(SentenceParser):
             graph = self._read(self.spelling.in_order(form), sentence)
         except LagrError as error:
             problem = str(error)
-        return Written(form, graph, problem, probability)
+        return Written(form, graph, problem, self.calibration.whole(probability))
 
 
 AnyParser = Parser | FormParser
@@ -289,6 +338,7 @@ def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -
     model = build(config, vocab)
     runs.read_weights(folder, model)
     parser = parser_of(model, vocab, formalism, config, "cpu" if onnx else device)
+    parser.calibration = confidence.read(folder)
     if onnx:
         from lagr.export import OnnxModel
 

@@ -7,6 +7,7 @@ metrics.jsonl           losses and evaluations, a line each
 report.json             what came out: accuracies, every start with its seed, time, machine
 state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
 alignments.safetensors  the alignments that weak supervision settled on
+calibration.json        what makes probabilities trustworthy (see confidence.py), where there was a dev split
 """
 
 from __future__ import annotations
