@@ -1,38 +1,37 @@
 """Fits the numbers that make probabilities trustworthy (confidence.py), on sentences that training has not seen.
 
-Temperatures are those of highest likelihood, with a prior that holds them near 1: of the right node labels of all slots, and of the right edge labels of
-all pairs of slots that hold nodes. Where training was told no alignment, gold graphs are placed as the model finds
-likeliest. The whole graph has a slope and an offset of its own, because the product of its parts' probabilities takes
-their errors for independent, and they come together. These are fitted in the same way, to which answers were right.
+Temperatures are those of highest likelihood, with a prior that holds them near 1: of the right node labels of all
+slots, and of the right edge labels of all pairs of slots that hold nodes. The whole graph has a slope and an offset of
+its own, because the product of its parts' probabilities takes their errors for independent, and they come together.
+These are fitted in the same way, to which answers were right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import confidence
-from lagr.align import infer_alignment, place
+from lagr.align import place
 from lagr.batch import pack
-from lagr.confidence import PLAIN, Calibration, Reliability
-from lagr.datasets import Example
+from lagr.confidence import PLAIN, SUREST, Calibration, Reliability, logit
+from lagr.datasets import Example, Source
 from lagr.errors import DataError
 from lagr.evaluate import is_right
 from lagr.graph import Graph
-from lagr.model import NULL, GraphDistribution, GraphLabels
+from lagr.model import NULL, GraphDistribution
 from lagr.parser import AnyParser, Parse, Parser
 from lagr.vocab import Vocabulary
 
 MOST = 2000  # sentences; more change little, and parsing them takes time
 FEWEST = 20  # below, chance would decide
 TEMPERATURES = np.geomspace(0.25, 8, 25)  # what is tried; between these a parabola finds the best
-# Of log T, log slope and offset, around 0: the deviation of a normal prior. Where nearly all of dev is right, likelihood
-# alone would make everything certain, for want of a counterexample.
+# Of log T, log slope and offset, around 0: the deviation of a normal prior. Where nearly all of dev is right,
+# likelihood alone would make everything certain, for want of a counterexample.
 PRIOR = 0.5
 
 
@@ -53,17 +52,48 @@ def calibrate(parser: AnyParser, examples: Sequence[Example], split: str) -> dic
     examples = sample(examples)
     if len(examples) < FEWEST:
         raise DataError(f"{split} has {len(examples)} sentences; at least {FEWEST} are needed to calibrate on")
-    parser.calibration = PLAIN
-    before = check(parser, examples)
-    parser.calibration = fit(parser, examples, before.whole)
-    after = check(parser, examples)
+    found = fit(parser, examples)
+    before, after = check(parser, examples, PLAIN), check(parser, examples, found)
+    parser.calibration = found
     return {
         "split": split,
         "n": len(examples),
-        **asdict(parser.calibration),
+        **asdict(found),
         "before": before.to_dict(),
         "after": after.to_dict(),
     }
+
+
+Checks = dict[str, tuple[Check, Check]]  # split → before and after calibration
+
+
+def check_splits(parser: AnyParser, source: Source) -> Checks:
+    """How trustworthy the parser's probabilities are on every split but train, without its calibration and with it."""
+    checks = {}
+    for split in source.splits:
+        if split != "train":
+            examples = sample(source.read(split))
+            checks[split] = check(parser, examples, PLAIN), check(parser, examples, parser.calibration)
+    return checks
+
+
+def measures(checks: Checks) -> dict[str, Any]:
+    return {split: {"before": before.to_dict(), "after": after.to_dict()} for split, (before, after) in checks.items()}
+
+
+def summary(found: dict[str, Any], checks: Checks) -> str:
+    """The numbers that were fitted, and a table of what they change, split by split."""
+    temperatures = f"node T {found['node_temperature']:.3f}, edge T {found['edge_temperature']:.3f}"
+    whole = f"whole: slope {found['slope']:.3f}, offset {found['offset']:+.3f}"
+    lines = [f"fitted on {found['n']:,} sentences of {found['split']}: {temperatures}, {whole}", ""]
+    lines.append(f"{'':14}{'n':>7}{'right':>9}{'mean probability':>20}{'ECE':>18}{'Brier':>18}")
+    for split, both in measures(checks).items():
+        for part, old in both["before"].items():
+            new = both["after"][part]
+            changes = (f"{old[key]:.4f} → {new[key]:.4f}" for key in ("confidence", "ece", "brier"))
+            of_all = f"{split:<7}{part:<7}{old['n']:>7,}{100 * old['accuracy']:>8.2f}%"
+            lines.append(of_all + "".join(f"{change:>{w}}" for change, w in zip(changes, (20, 18, 18), strict=True)))
+    return "\n".join(lines)
 
 
 def sample(examples: Sequence[Example]) -> Sequence[Example]:
@@ -74,32 +104,61 @@ def sample(examples: Sequence[Example]) -> Sequence[Example]:
     return [examples[i] for i in sorted(chosen)]
 
 
-def fit(parser: AnyParser, examples: Sequence[Example], whole: Reliability) -> Calibration:
-    """The calibration of highest likelihood. whole: the answers' probabilities without any, and which are right."""
-    slope, offset = fit_whole(whole)
-    if not isinstance(parser, Parser):
-        return Calibration(slope=slope, offset=offset)
-    losses = np.zeros((2, len(TEMPERATURES)))
+def fit(parser: AnyParser, examples: Sequence[Example]) -> Calibration:
+    """The calibration of highest likelihood."""
+    parses = _parsed(parser, examples, PLAIN)
+    right = np.array([is_right(parse, example) for parse, example in zip(parses, examples, strict=True)])
+    parts = _fit_parts(parser, examples, parses) if isinstance(parser, Parser) else PLAIN
+    most = [min((part, 1.0)) for part in map(_weakest, _parsed(parser, examples, parts))]
+    slope, offset = fit_whole(np.array([parse.probability for parse in parses]), right, np.array(most))
+    return replace(parts, slope=slope, offset=offset)
 
-    def add(dist: GraphDistribution, gold: GraphLabels) -> None:
+
+def _parsed(parser: AnyParser, examples: Sequence[Example], calibration: Calibration) -> list[Parse]:
+    """What the parser says with some other calibration than its own."""
+    own, parser.calibration = parser.calibration, calibration
+    try:
+        return parser.parse_tokens([example.tokens for example in examples])
+    finally:
+        parser.calibration = own
+
+
+def _weakest(parse: Parse) -> float:
+    nodes, edges = [node.probability for node in parse.nodes], [edge.probability for edge in parse.edges]
+    return min(nodes + edges, default=1.0)
+
+
+def _fit_parts(parser: Parser, examples: Sequence[Example], parses: Sequence[Parse]) -> Calibration:
+    """The temperatures of nodes and edges."""
+    losses = np.zeros((2, len(TEMPERATURES)))
+    gold = [
+        replace(example, graph=graph)
+        for example, graph in zip(examples, place_gold(parser, examples, parses), strict=True)
+        if graph is not None
+    ]
+
+    def add(rows: list[int], dist: GraphDistribution) -> list[None]:
+        batch = pack([gold[row] for row in rows], parser.vocab, parser.model.graph_layers, parser.device).batch
+        labels = place(batch.target, batch.alignment, dist.slots.shape[1])
         held = (dist.node_log_probs.argmax(-1) != NULL) & dist.slots
         pairs = held[:, :, None] & held[:, None, :]
-        losses[0] += loss_by_temperature(dist.node_log_probs[dist.slots], gold.nodes[dist.slots])
-        losses[1] += loss_by_temperature(dist.edge_log_probs[pairs], gold.edges[pairs])
+        losses[0] += loss_by_temperature(dist.node_log_probs[dist.slots], labels.nodes[dist.slots])
+        losses[1] += loss_by_temperature(dist.edge_log_probs[pairs], labels.edges[pairs])
+        return [None] * len(rows)
 
-    _with_gold(parser, examples, add)
+    parser.read([example.tokens for example in gold], add)
     losses += prior(np.log(TEMPERATURES))
-    return Calibration(lowest(losses[0]), lowest(losses[1]), slope, offset)
+    return Calibration(lowest(losses[0]), lowest(losses[1]))
 
 
-def check(parser: AnyParser, examples: Sequence[Example]) -> Check:
-    """The probabilities that the parser gives, and whether what it gives them to is right."""
-    parses = parser.parse_tokens([example.tokens for example in examples])
+def check(parser: AnyParser, examples: Sequence[Example], calibration: Calibration) -> Check:
+    """The probabilities that the parser gives with a calibration, and whether what it gives them to is right."""
+    parses = _parsed(parser, examples, calibration)
     whole = [(parse.probability, is_right(parse, example)) for parse, example in zip(parses, examples, strict=True)]
     nodes: list[tuple[float, bool]] = []
     edges: list[tuple[float, bool]] = []
     if isinstance(parser, Parser):
-        for parse, gold in zip(parses, place_gold(parser, examples), strict=True):
+        for parse, gold in zip(parses, place_gold(parser, examples, parses), strict=True):
             if gold is not None:
                 _compare(parse, gold, nodes, edges)
     return Check(*map(Reliability.of, (nodes, edges, whole)))
@@ -116,48 +175,24 @@ def _compare(parse: Parse, gold: Graph, nodes: list[tuple[float, bool]], edges: 
         edges.append((edge.probability, label_between.get(ends) == edge.label))
 
 
-def place_gold(parser: Parser, examples: Sequence[Example]) -> list[Graph | None]:
-    """The gold graphs in slots: the given ones under strong supervision, else those that the model finds likeliest.
+def place_gold(parser: Parser, examples: Sequence[Example], parses: Sequence[Parse]) -> list[Graph | None]:
+    """The gold graphs in slots: where the parse is right, it is in the right place; else where training had them.
 
-    None where a label is unknown to the model or the graph doesn't fit.
+    Under weak supervision that is where the model finds likeliest. None where a label is unknown to the model.
     """
-    placed: list[Graph | None] = [None] * len(examples)
-
-    def add(rows: list[int], alignment: Tensor) -> None:
-        for row, slots in zip(rows, alignment.tolist(), strict=True):
-            graph = examples[row].graph
-            placed[row] = graph.with_slots(slots[: len(graph.nodes)])
-
-    _aligned(parser, examples, lambda rows, dist, target, alignment: add(rows, alignment))
+    layers, strong = parser.model.graph_layers, parser.config.align.supervision == "strong"
+    placed = [
+        parse.graph if is_right(parse, example) else None for parse, example in zip(parses, examples, strict=True)
+    ]
+    wrong = [row for row, graph in enumerate(placed) if graph is None]
+    wrong = [row for row in wrong if _is_known(examples[row], parser.vocab, layers)]
+    given = [row for row in wrong if strong and examples[row].graph.slots is not None]
+    inferred = [row for row in wrong if row not in set(given)]
+    for row in given:
+        placed[row] = examples[row].graph
+    for row, example in zip(inferred, parser.align([examples[row] for row in inferred]), strict=True):
+        placed[row] = example.graph
     return placed
-
-
-def _with_gold(
-    parser: Parser, examples: Sequence[Example], use: Callable[[GraphDistribution, GraphLabels], None]
-) -> None:
-    def place_and_use(rows: list[int], dist: GraphDistribution, target: Any, alignment: Tensor) -> None:
-        use(dist, place(target, alignment, dist.slots.shape[1]))
-
-    _aligned(parser, examples, place_and_use)
-
-
-def _aligned(
-    parser: Parser, examples: Sequence[Example], use: Callable[[list[int], GraphDistribution, Any, Tensor], None]
-) -> None:
-    """Tells `use` of every batch: its examples, what the model says of them, their graphs and where these are."""
-    settings, layers = parser.config.align, parser.model.graph_layers
-    usable = [row for row, example in enumerate(examples) if _is_known(example, parser.vocab, layers)]
-    known = settings.supervision == "strong" and all(examples[row].graph.slots is not None for row in usable)
-
-    def reading(rows: list[int], dist: GraphDistribution) -> list[None]:
-        batch = pack([examples[usable[row]] for row in rows], parser.vocab, layers, parser.device).batch
-        alignment = batch.alignment
-        if not known:
-            alignment = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
-        use([usable[row] for row in rows], dist, batch.target, alignment)
-        return [None] * len(rows)
-
-    parser.read([examples[row].tokens for row in usable], reading)
 
 
 def _is_known(example: Example, vocab: Vocabulary, graph_layers: int) -> bool:
@@ -188,15 +223,20 @@ def lowest(losses: np.ndarray) -> float:
     return float(np.exp(np.log(TEMPERATURES[at]) + shift * step))
 
 
-def fit_whole(whole: Reliability) -> tuple[float, float]:
-    """Slope and offset that make the answers' rightness likeliest, with the prior."""
-    from scipy.optimize import minimize
+def fit_whole(probabilities: np.ndarray, right: np.ndarray, most: np.ndarray) -> tuple[float, float]:
+    """Slope and offset that make the answers' rightness likeliest, with the prior.
 
-    scores = confidence.logit(whole.probabilities)
+    most: what each answer is given at most, because no part of it is likelier.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    scores = logit(probabilities)
+    most = np.minimum(most, 1 - SUREST)
 
     def loss(at: np.ndarray) -> float:
-        given = np.exp(at[0]) * scores + at[1]
-        return float((np.logaddexp(0, given) - whole.right * given).sum() + prior(at).sum())
+        given = np.minimum(expit(np.exp(at[0]) * scores + at[1]), most).clip(SUREST, 1 - SUREST)
+        return float(-np.where(right, np.log(given), np.log1p(-given)).sum() + prior(at).sum())
 
     found = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-7, "maxiter": 2000})
     return float(np.exp(found.x[0])), float(found.x[1])

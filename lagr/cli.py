@@ -1,7 +1,8 @@
 """`lagr VERB`. Results go to stdout, progress and messages to stderr.
 
-Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood. The verbs import what
-they need themselves: torch takes seconds to import, and `lagr --help` shouldn't.
+Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood; 3 where
+--min-probability left a sentence without an answer. The verbs import what they need themselves: torch takes seconds to
+import, and `lagr --help` shouldn't.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lagr import __version__, config, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 
+ABSTAINED = 3  # exit status
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 
 
@@ -81,6 +83,19 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument("--format", choices=("form", "json", "text", "svg", "dot"), default="form", help="default: form")
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    parse.add_argument("--nbest", type=int, default=1, metavar="N", help="the N likeliest graphs, the likeliest first")
+    parse.add_argument(
+        "--min-probability", type=float, default=0.0, metavar="P", help="no answer that is less probable; exit status 3"
+    )
+
+    calibrate = verb("calibrate", _calibrate, "make a run's probabilities trustworthy, and show how far they are")
+    calibrate.add_argument("run_folder", metavar="RUN")
+    calibrate.add_argument(
+        "--split", default="dev", help="fit on this split, which training has not seen; default: dev"
+    )
+    calibrate.add_argument("--plot", metavar="FILE.svg", help="draw reliability on all splits but train")
+    calibrate.add_argument("--json", metavar="FILE", help="write the measures of all splits as JSON; - for stdout")
+    _add_data(calibrate)
 
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
@@ -161,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows fewer characters is no reason to fail
     try:
-        options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except LagrError as error:
         print(f"lagr: {error}", file=sys.stderr)
@@ -174,6 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"lagr: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 1
+    else:
+        return status
     return 0
 
 
@@ -253,7 +270,7 @@ def _one_line(form: Any) -> str:
     return form.replace("\n", " ") if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
 
 
-def _parse(options: argparse.Namespace) -> None:
+def _parse(options: argparse.Namespace) -> int:
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
@@ -265,19 +282,50 @@ def _parse(options: argparse.Namespace) -> None:
             raise DataError("stdin is not UTF-8; convert it first") from None
         if not sentences:
             raise DataError("no sentence: give it as an argument, or one a line on stdin")
-    for parse in parser.parse(sentences):
+    parses = parser.parse(sentences, nbest=options.nbest, min_probability=options.min_probability)
+    for parse in parses:
         if options.format == "json":
             print(json.dumps(parse.to_dict(), ensure_ascii=False))
             continue
-        drawn = options.format != "form"
-        if drawn and parse.graph:
-            print(parse.draw(options.format))
-        elif not drawn and parse.form is not None:
-            print(parse.form)
-        else:
-            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
-            if parse.problem:
-                print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+        for one in (parse, *parse.alternatives):
+            if options.nbest > 1:
+                print(f"{one.probability:.4f}", end="\t" if options.format == "form" else "\n")
+            _print_parse(one, options.format)
+    return ABSTAINED if any(parse.abstained for parse in parses) else 0
+
+
+def _print_parse(parse: Any, kind: str) -> None:
+    drawn = kind != "form"
+    if drawn and parse.graph:
+        print(parse.draw(kind))
+    elif not drawn and parse.form is not None:
+        print(parse.form)
+    else:
+        print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
+        if parse.problem:
+            print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from lagr import calibrate, confidence, runs
+    from lagr.parser import load
+
+    run = runs.open_run(options.run_folder)
+    parser = load(run, _device())
+    source = _source(parser.config, options.data)
+    if options.split == "train":
+        raise ConfigError("--split train: a model is surer of what it was trained on; calibrate on another split")
+    found = calibrate.calibrate(parser, _split(source, options.split), options.split)
+    checks = calibrate.check_splits(parser, source)
+    if options.plot:  # before the run is changed: what can't be drawn should not be half done
+        from lagr.charts import reliability
+
+        runs.write_text(Path(options.plot), reliability(checks))
+    runs.write_json(run / confidence.FILE, found)
+    if options.json != "-":
+        print(calibrate.summary(found, checks))
+    if options.json:
+        _write_json(options.json, {**found, "splits": calibrate.measures(checks)})
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ Of all nodes that are given 90 %, nine in ten should be right, and so for edges 
 often surer than that. Four numbers, fitted on sentences that training has not seen (calibrate.py), correct it:
 
     node, edge    p' ∝ p^(1/T), a temperature for each
-    whole         logit p' = slope · logit p + offset
+    whole         logit p' = slope · logit p + offset, and no more than any node or edge of it
 
 None of them changes an answer, or the order of two answers of one sentence. Without them p' is p.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,15 @@ class Calibration:
         """The probabilities of edge labels, from what the model says.   (…, E)"""
         return (log_probs / self.edge_temperature).softmax(-1)
 
-    def whole(self, probability: float) -> float:
-        """The probability that a graph is right, from that of its labels."""
-        if (self.slope, self.offset) == (1.0, 0.0):
-            return probability
-        score = self.slope * float(logit(probability)) + self.offset
-        return 1 / (1 + math.exp(-score)) if score > 0 else math.exp(score) / (1 + math.exp(score))
+    def whole(self, probability: float, parts: Iterable[float] = ()) -> float:
+        """The probability that a graph is right, from that of its labels.
+
+        parts: the probabilities of its nodes and edges, as calibrated. A graph is no likelier than any part of it.
+        """
+        if (self.slope, self.offset) != (1.0, 0.0):
+            score = self.slope * float(logit(probability)) + self.offset
+            probability = 1 / (1 + math.exp(-score)) if score > 0 else math.exp(score) / (1 + math.exp(score))
+        return min((probability, *parts))
 
 
 PLAIN = Calibration()  # of a run that has none

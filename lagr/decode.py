@@ -59,18 +59,15 @@ def decode(dist: GraphDistribution, vocab: Vocabulary, calibration: Calibration 
     node_probabilities = iter(calibration.nodes(dist.node_log_probs[at_node]).amax(-1).tolist())
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
-    of_edges = calibration.edges(dist.edge_log_probs[at_edge])
-    edge_probabilities = iter(of_edges.gather(-1, edge_labels[:, None])[:, 0].tolist())
+    at_pairs = calibration.edges(dist.edge_log_probs[at_edge])
+    edge_probabilities = iter(at_pairs.gather(-1, edge_labels[:, None])[:, 0].tolist())
     shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
-    return [
-        Decoded(
-            Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n))),
-            tuple(islice(node_probabilities, n)),
-            tuple(islice(edge_probabilities, e)),
-            calibration.whole(whole),
-        )
-        for n, e, whole in shares
-    ]
+    found = []
+    for n, e, whole in shares:
+        graph = Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n)))
+        of_nodes, of_edges = tuple(islice(node_probabilities, n)), tuple(islice(edge_probabilities, e))
+        found.append(Decoded(graph, of_nodes, of_edges, calibration.whole(whole, of_nodes + of_edges)))
+    return found
 
 
 def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor) -> Tensor:

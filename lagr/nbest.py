@@ -15,7 +15,9 @@ valencies (valency.py) chooses edges together; there the loss of edges is that o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count as counter
 from itertools import islice
 from typing import NamedTuple
@@ -54,8 +56,13 @@ def nbest(
     firsts, plain = decode(dist, vocab, calibration), decode(dist, vocab)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
-        others = islice(_of_sentence(dist, b), 1, count)
-        found.append([first, *(_decoded(dist, b, graph, raw.probability, vocab, calibration) for graph in others)])
+        best, left = [first], 1 - first.probability
+        for ranked in islice(_of_sentence(dist, b), 1, count):
+            one = _decoded(dist, b, ranked, raw.probability * math.exp(-ranked.loss), vocab, calibration)
+            # Calibration looks at each graph alone; together they can't be likelier than certain, nor in disorder.
+            best.append(replace(one, probability=min(one.probability, best[-1].probability, left)))
+            left -= best[-1].probability
+        found.append(best)
     return found
 
 
@@ -199,24 +206,20 @@ def _solve(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray, fixed: F
 
 
 def _decoded(
-    dist: GraphDistribution, b: int, graph: RankedGraph, best: float, vocab: Vocabulary, calibration: Calibration
+    dist: GraphDistribution, b: int, graph: RankedGraph, whole: float, vocab: Vocabulary, calibration: Calibration
 ) -> Decoded:
-    """The graph with its probabilities. best: that of the likeliest, before calibration."""
+    """The graph with its probabilities. whole: that of its labels, before calibration."""
     slots = np.flatnonzero(graph.nodes != NULL)
     sources, targets = np.nonzero(graph.edges != NULL)
     node_labels, edge_labels = graph.nodes[slots], graph.edges[sources, targets]
-    nodes = calibration.nodes(dist.node_log_probs[b, torch.from_numpy(slots)])
-    edges = calibration.edges(
-        dist.edge_log_probs[b, torch.from_numpy(slots[sources]), torch.from_numpy(slots[targets])]
+    at_slots = calibration.nodes(dist.node_log_probs[b, torch.from_numpy(slots)])
+    pairs = torch.from_numpy(slots[sources]), torch.from_numpy(slots[targets])
+    at_pairs = calibration.edges(dist.edge_log_probs[(b, *pairs)])
+    nodes = tuple(at_slots[range(len(slots)), node_labels].tolist())
+    edges = tuple(at_pairs[range(len(sources)), edge_labels].tolist())
+    found = Graph(
+        tuple(map(vocab.node_label, node_labels.tolist())),
+        tuple(map(Edge, sources.tolist(), map(vocab.edge_label, edge_labels.tolist()), targets.tolist())),
+        tuple(slots.tolist()),
     )
-    names: Sequence[str] = [vocab.edge_label(label) for label in edge_labels.tolist()]
-    return Decoded(
-        Graph(
-            tuple(map(vocab.node_label, node_labels.tolist())),
-            tuple(map(Edge, sources.tolist(), names, targets.tolist())),
-            tuple(slots.tolist()),
-        ),
-        tuple(nodes[range(len(slots)), node_labels].tolist()),
-        tuple(edges[range(len(sources)), edge_labels].tolist()),
-        calibration.whole(best * float(np.exp(-graph.loss))),
-    )
+    return Decoded(found, nodes, edges, calibration.whole(whole, nodes + edges))
