@@ -18,7 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config, results
+from lagr import __version__, config, named, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 
@@ -100,6 +100,15 @@ def build_parser() -> argparse.ArgumentParser:
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
+
+    pack = verb("pack", _pack, "write a run as a small model to give away, with a card")
+    pack.add_argument("run_folder", metavar="RUN")
+    pack.add_argument("--out", metavar="DIR", required=True, help="a new folder; its name is the model's")
+    pack.add_argument("--name", help="the model's name, if not the folder's")
+    pack.add_argument("--split", default="test", help="where parses before and after are compared; default: test")
+    pack.add_argument("--licence", default="", help="of the data, for the card, if it is your own")
+    _add_data(pack)
+    verb("models", _models, "list the models that come with the package: size, accuracy, data")
 
     align = verb("align", _align, "the alignments that training settled on, as JSONL")
     align.add_argument("run_folder", metavar="RUN")
@@ -335,11 +344,24 @@ def _export(options: argparse.Namespace) -> None:
     export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
 
 
+def _pack(options: argparse.Namespace) -> None:
+    from lagr import pack, runs
+
+    run, out = runs.open_run(options.run_folder), Path(options.out)
+    source = _source(runs.read_config(run)[0], options.data)
+    card = pack.pack(run, out, options.name or out.name, source, options.split, options.licence)
+    print(pack.markdown(card), end="")
+
+
+def _models(options: argparse.Namespace) -> None:
+    print(named.table())
+
+
 def _align(options: argparse.Namespace) -> None:
     from lagr import runs
     from lagr.datasets import jsonl
 
-    run = runs.open_run(options.run_folder)
+    run = runs.open_run(named.find(options.run_folder))
     source = _source(runs.read_config(run)[0], options.data)
     if options.split == "train":
         from lagr.supervision import learned_alignments

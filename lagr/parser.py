@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from lagr import confidence, memory, runs
+from lagr import confidence, memory, named, runs
 from lagr.align import infer_alignment
 from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
@@ -331,8 +331,11 @@ AnyParser = Parser | FormParser
 
 
 def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> AnyParser:
-    """The parser of a run folder. onnx: the file that `lagr export` wrote of it, which then does the work."""
-    folder = runs.open_run(run)
+    """The parser of a run folder, or of a model that comes with the package, by its name (`lagr models` lists them).
+
+    onnx: the file that `lagr export` wrote of it, which then does the work.
+    """
+    folder = runs.open_run(named.find(run))
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
     model = build(config, vocab)
