@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lagr.draw import PALETTE
@@ -120,7 +119,7 @@ def _few_ticks() -> Any:
     return MaxNLocator(5, integer=True)
 
 
-def accuracies(rows: dict[str, Sequence[tuple[str, float, float, float]]]) -> str:
+def accuracies(rows: dict[str, list[tuple[str, float, float, float]]]) -> str:
     """A line for every row, a dot for every run with its interval. rows: what it is → (run, exact, low, high)."""
     names = list(dict.fromkeys(name for found in rows.values() for name, *_ in found))
 

@@ -148,6 +148,12 @@ def build_parser() -> argparse.ArgumentParser:
     analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
     _add_data(analyse)
 
+    report = verb("report", _report, "runs as one HTML page: curves, categories, calibration, errors drawn, seeds")
+    report.add_argument("run_folders", nargs="+", metavar="RUN", help="runs, or folders that hold seeds")
+    report.add_argument("--out", metavar="FILE", default="report.html", help="default: report.html")
+    report.add_argument("--split", default="", help="whose errors are drawn; default: the last, gen or test")
+    _add_data(report)
+
     search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
     search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
     search.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all; default 20")
@@ -442,6 +448,16 @@ def _analyse(options: argparse.Namespace) -> None:
     pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
     for file in analyse.write(pictures, Path(options.out)):
         print(file)
+
+
+def _report(options: argparse.Namespace) -> None:
+    from lagr import report
+
+    found = report.read_runs(map(named.find, options.run_folders))
+    missing = report.write(found, Path(options.out), lambda its: _source(its, options.data), options.split, _device())
+    if missing:
+        print(f"lagr: without calibration and pictures of errors: {missing}", file=sys.stderr)
+    print(options.out)
 
 
 def _search(options: argparse.Namespace) -> None:
