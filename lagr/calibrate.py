@@ -52,15 +52,22 @@ def calibrate(parser: AnyParser, examples: Sequence[Example], split: str) -> dic
     examples = sample(examples)
     if len(examples) < FEWEST:
         raise DataError(f"{split} has {len(examples)} sentences; at least {FEWEST} are needed to calibrate on")
-    found = fit(parser, examples)
-    before, after = check(parser, examples, PLAIN), check(parser, examples, found)
+    plain = _parsed(parser, examples, PLAIN)
+    gold = place_gold(parser, examples, plain)
+    parts = _fit_parts(parser, examples, gold)
+    with_parts = _parsed(parser, examples, parts)
+    found = _fit_whole(parts, examples, plain, with_parts)
+    after = [
+        replace(parse, probability=found.whole(before.probability, _parts(parse)))
+        for before, parse in zip(plain, with_parts, strict=True)
+    ]
     parser.calibration = found
     return {
         "split": split,
         "n": len(examples),
         **asdict(found),
-        "before": before.to_dict(),
-        "after": after.to_dict(),
+        "before": _check(examples, plain, gold).to_dict(),
+        "after": _check(examples, after, gold).to_dict(),
     }
 
 
@@ -73,7 +80,9 @@ def check_splits(parser: AnyParser, source: Source) -> Checks:
     for split in source.splits:
         if split != "train":
             examples = sample(source.read(split))
-            checks[split] = check(parser, examples, PLAIN), check(parser, examples, parser.calibration)
+            plain, calibrated = (_parsed(parser, examples, which) for which in (PLAIN, parser.calibration))
+            gold = place_gold(parser, examples, plain)
+            checks[split] = _check(examples, plain, gold), _check(examples, calibrated, gold)
     return checks
 
 
@@ -104,16 +113,6 @@ def sample(examples: Sequence[Example]) -> Sequence[Example]:
     return [examples[i] for i in sorted(chosen)]
 
 
-def fit(parser: AnyParser, examples: Sequence[Example]) -> Calibration:
-    """The calibration of highest likelihood."""
-    parses = _parsed(parser, examples, PLAIN)
-    right = np.array([is_right(parse, example) for parse, example in zip(parses, examples, strict=True)])
-    parts = _fit_parts(parser, examples, parses) if isinstance(parser, Parser) else PLAIN
-    most = [min((part, 1.0)) for part in map(_weakest, _parsed(parser, examples, parts))]
-    slope, offset = fit_whole(np.array([parse.probability for parse in parses]), right, np.array(most))
-    return replace(parts, slope=slope, offset=offset)
-
-
 def _parsed(parser: AnyParser, examples: Sequence[Example], calibration: Calibration) -> list[Parse]:
     """What the parser says with some other calibration than its own."""
     own, parser.calibration = parser.calibration, calibration
@@ -123,22 +122,19 @@ def _parsed(parser: AnyParser, examples: Sequence[Example], calibration: Calibra
         parser.calibration = own
 
 
-def _weakest(parse: Parse) -> float:
-    nodes, edges = [node.probability for node in parse.nodes], [edge.probability for edge in parse.edges]
-    return min(nodes + edges, default=1.0)
+def _parts(parse: Parse) -> list[float]:
+    return [node.probability for node in parse.nodes] + [edge.probability for edge in parse.edges]
 
 
-def _fit_parts(parser: Parser, examples: Sequence[Example], parses: Sequence[Parse]) -> Calibration:
+def _fit_parts(parser: AnyParser, examples: Sequence[Example], gold: Sequence[Graph | None]) -> Calibration:
     """The temperatures of nodes and edges."""
+    if not isinstance(parser, Parser):
+        return PLAIN
     losses = np.zeros((2, len(TEMPERATURES)))
-    gold = [
-        replace(example, graph=graph)
-        for example, graph in zip(examples, place_gold(parser, examples, parses), strict=True)
-        if graph is not None
-    ]
+    known = [replace(example, graph=graph) for example, graph in zip(examples, gold, strict=True) if graph is not None]
 
     def add(rows: list[int], dist: GraphDistribution) -> list[None]:
-        batch = pack([gold[row] for row in rows], parser.vocab, parser.model.graph_layers, parser.device).batch
+        batch = pack([known[row] for row in rows], parser.vocab, parser.model.graph_layers, parser.device).batch
         labels = place(batch.target, batch.alignment, dist.slots.shape[1])
         held = (dist.node_log_probs.argmax(-1) != NULL) & dist.slots
         pairs = held[:, :, None] & held[:, None, :]
@@ -146,21 +142,29 @@ def _fit_parts(parser: Parser, examples: Sequence[Example], parses: Sequence[Par
         losses[1] += loss_by_temperature(dist.edge_log_probs[pairs], labels.edges[pairs])
         return [None] * len(rows)
 
-    parser.read([example.tokens for example in gold], add)
+    parser.read([example.tokens for example in known], add)
     losses += prior(np.log(TEMPERATURES))
     return Calibration(lowest(losses[0]), lowest(losses[1]))
 
 
-def check(parser: AnyParser, examples: Sequence[Example], calibration: Calibration) -> Check:
-    """The probabilities that the parser gives with a calibration, and whether what it gives them to is right."""
-    parses = _parsed(parser, examples, calibration)
+def _fit_whole(
+    parts: Calibration, examples: Sequence[Example], plain: Sequence[Parse], with_parts: Sequence[Parse]
+) -> Calibration:
+    """The calibration with a slope and an offset too."""
+    right = [is_right(parse, example) for parse, example in zip(plain, examples, strict=True)]
+    most = [min(_parts(parse), default=1.0) for parse in with_parts]
+    slope, offset = fit_whole(*map(np.array, ([parse.probability for parse in plain], right, most)))
+    return replace(parts, slope=slope, offset=offset)
+
+
+def _check(examples: Sequence[Example], parses: Sequence[Parse], gold: Sequence[Graph | None]) -> Check:
+    """The probabilities of parses, and whether what they are given to is right. gold: graphs in slots, where known."""
     whole = [(parse.probability, is_right(parse, example)) for parse, example in zip(parses, examples, strict=True)]
     nodes: list[tuple[float, bool]] = []
     edges: list[tuple[float, bool]] = []
-    if isinstance(parser, Parser):
-        for parse, gold in zip(parses, place_gold(parser, examples, parses), strict=True):
-            if gold is not None:
-                _compare(parse, gold, nodes, edges)
+    for parse, graph in zip(parses, gold, strict=True):
+        if graph is not None:
+            _compare(parse, graph, nodes, edges)
     return Check(*map(Reliability.of, (nodes, edges, whole)))
 
 
@@ -175,11 +179,14 @@ def _compare(parse: Parse, gold: Graph, nodes: list[tuple[float, bool]], edges: 
         edges.append((edge.probability, label_between.get(ends) == edge.label))
 
 
-def place_gold(parser: Parser, examples: Sequence[Example], parses: Sequence[Parse]) -> list[Graph | None]:
+def place_gold(parser: AnyParser, examples: Sequence[Example], parses: Sequence[Parse]) -> list[Graph | None]:
     """The gold graphs in slots: where the parse is right, it is in the right place; else where training had them.
 
-    Under weak supervision that is where the model finds likeliest. None where a label is unknown to the model.
+    Under weak supervision that is where the model finds likeliest. None where a label is unknown to the model, and
+    where the model has no slots.
     """
+    if not isinstance(parser, Parser):
+        return [None] * len(examples)
     layers, strong = parser.model.graph_layers, parser.config.align.supervision == "strong"
     placed = [
         parse.graph if is_right(parse, example) else None for parse, example in zip(parses, examples, strict=True)

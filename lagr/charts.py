@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagr.draw import PALETTE
 from lagr.evaluate import Score
-from lagr.plots import FAINT, GRID, INK, picture
+from lagr.plots import FAINT, INK, picture
 
 if TYPE_CHECKING:
     from lagr.calibrate import Check, Checks
@@ -60,7 +60,7 @@ def reliability_of_wholes(both: tuple[Check, Check]) -> str:
 
 
 def _diagonal(panel: Any) -> None:
-    panel.plot([0, 1], [0, 1], color=GRID[0], linewidth=1.2)
+    panel.plot([0, 1], [0, 1], color=FAINT[0], linewidth=0.8, linestyle=":")
     panel.set_xlim(-0.02, 1.02)
     panel.set_ylim(-0.02, 1.02)
     panel.grid(True, linewidth=0.6)

@@ -94,7 +94,10 @@ def write(
         calibration = errors = _paragraph(f"The data is not at hand: {missing}")
     body = [
         _section("Accuracy", _accuracy(found)),
-        _section("Learning", _picture(charts.learning_curves({run.name: run.metrics for run in found}), "Curves")),
+        _section(
+            "Learning",
+            _picture(charts.learning_curves({run.name: _curve(run) for run in found}), "Loss and accuracy by step"),
+        ),
         _section("By category", _categories(found)),
         _section("Calibration", _calibrations(found) + calibration),
         _section("Errors", _kinds(found, split) + errors),
@@ -122,6 +125,14 @@ def _accuracy(found: Sequence[Run]) -> str:
     table = _table(["run", "seed", "steps", "time", *(f"{split}, %" for split in splits)], rows)
     spread = {split: [_dot(run, run.evaluation(split)) for run in found if run.evaluation(split)] for split in splits}
     return table + _picture(charts.accuracies(spread), "Exact match by split")
+
+
+def _curve(run: Run) -> list[dict[str, Any]]:
+    """The metrics, with the accuracy that dev ended at."""
+    start = len(run.report["starts"]) - 1
+    last = {"start": start, "step": run.report["starts"][-1]["steps"], "split": "dev"}
+    dev = run.evaluation("dev")
+    return run.metrics + ([last | {"exact": dev["exact"]}] if dev else [])
 
 
 def _exact(evaluation: dict[str, Any]) -> str:

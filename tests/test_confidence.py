@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lagr
-from lagr.calibrate import TEMPERATURES, calibrate, check, fit_whole, loss_by_temperature, lowest
+from lagr.calibrate import TEMPERATURES, calibrate, check_splits, fit_whole, loss_by_temperature, lowest
 from lagr.cli import main
 from lagr.confidence import FILE, PLAIN, Calibration, Reliability, read
 from lagr.datasets import Source
@@ -84,20 +84,26 @@ def test_training_calibrates_on_dev_and_calibrating_again_finds_the_same(small_r
 
 
 def test_calibration_makes_dev_likelier(parser: Parser, mini: Source) -> None:
-    def surprise(calibration: Calibration) -> float:
-        whole = check(parser, mini.read("dev"), calibration).whole
+    def surprise(whole: Reliability) -> float:
         return float(-np.log(np.where(whole.right, whole.probabilities, 1 - whole.probabilities)).sum())
 
-    assert surprise(parser.calibration) < surprise(PLAIN)
+    before, after = check_splits(parser, mini)["dev"]
+    assert surprise(after.whole) < surprise(before.whole)
+    written = json.loads(json.dumps(after.to_dict()))
+    assert written == calibrate(parser, mini.read("dev"), "dev")["after"]  # what is written is what parsing gives
 
 
 def test_unknown_labels_are_left_out_of_parts_and_wrong_as_a_whole(parser: Parser, mini: Source) -> None:
-    examples = mini.read("dev")
+    examples = mini.read("dev")[:30]
     graph = examples[0].graph
     strange = replace(examples[0], graph=replace(graph, nodes=("zyzzyva", *graph.nodes[1:])), form="zyzzyva")
-    some = check(parser, [strange, *examples[1:3]], PLAIN)
-    assert len(some.whole.right) == 3 and not some.whole.right[0]
-    assert len(some.nodes.right) == len(check(parser, examples[1:3], PLAIN).nodes.right)
+    own = parser.calibration
+    counted = calibrate(parser, [strange, *examples[1:]], "dev")["before"]
+    without = calibrate(parser, examples[1:], "dev")["before"]
+    parser.calibration = own
+    assert counted["nodes"] == without["nodes"] and counted["whole"]["n"] == without["whole"]["n"] + 1
+    right = round(without["whole"]["accuracy"] * without["whole"]["n"])
+    assert round(counted["whole"]["accuracy"] * counted["whole"]["n"]) == right
 
 
 def test_a_run_without_calibration_loads_and_a_damaged_one_says_so(small_run: Path, tmp_path: Path) -> None:
