@@ -8,8 +8,9 @@ in its place:
 
 A pair counts where both of its slots hold nodes; elsewhere the likeliest labelling has the best label, which loses
 nothing. So node labels are ranked first, lazily, and each choice of them opens a ranking of edges that starts at its
-own loss: the next graph is the first of the rankings that are open, or of the next one to be opened. A model with
-valencies (valency.py) chooses edges together; there the loss of edges is that of the choice as a whole.
+own loss: the next graph is the first of the rankings that are open, or of the next one to be opened. This is exact. A
+model with valencies (valency.py) chooses edges together; there the loss of edges is that of the choice as a whole, and
+the ranking is exact as far as a limited number of programs goes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count as counter
-from itertools import islice
+from itertools import islice, tee
 from typing import NamedTuple
 
 import numpy as np
@@ -33,17 +34,28 @@ from lagr.valency import NEVER, best_edges, total
 from lagr.vocab import Vocabulary
 
 
+EFFORT = 40  # integer programs for the edges between certain slots, of some hundredths of a second each
+
+
 class Ranked(NamedTuple):
-    """Labels, and what they lose against the best ones."""
+    """Labels, and what they lose against the best ones. Without labels: whatever comes next loses at least that."""
 
     loss: float
-    labels: np.ndarray
+    labels: np.ndarray | None
 
 
 class RankedGraph(NamedTuple):
     loss: float
     nodes: np.ndarray  # (M,)
     edges: np.ndarray  # (n, n), between the n slots that hold nodes
+
+
+class Choice(NamedTuple):
+    """Node labels, and the ranking of the edges between them, as far as it was followed."""
+
+    loss: float
+    nodes: np.ndarray
+    ranking: Iterator[Ranked]
 
 
 def nbest(
@@ -85,24 +97,33 @@ def ranked_graphs(
     node_log_probs: np.ndarray, edges_between: Callable[[np.ndarray], Iterator[Ranked]]
 ) -> Iterator[RankedGraph]:
     """Graphs by their loss. edges_between: given the slots that hold nodes, the edges between them by their loss."""
-    open_rankings: list[tuple[float, int, RankedGraph, float, Iterator[Ranked]]] = []
+    waiting: list[tuple[float, int, Choice, np.ndarray | None]] = []
     number = counter()  # decides between equal losses: the earlier one
+    rankings: dict[bytes, Iterator[Ranked]] = {}  # never followed themselves, only copies of them
 
-    def push(base: float, nodes: np.ndarray, ranking: Iterator[Ranked]) -> None:
-        if (edges := next(ranking, None)) is not None:
-            graph = RankedGraph(base + edges.loss, nodes, edges.labels)
-            heapq.heappush(open_rankings, (graph.loss, next(number), graph, base, ranking))
+    def opened(choice: Ranked) -> Choice:
+        """Choices that hold nodes in the same slots share what is found out about the edges."""
+        assert choice.labels is not None
+        occupied = np.flatnonzero(choice.labels != NULL)
+        key = occupied.tobytes()
+        rankings[key], own = tee(rankings[key] if key in rankings else edges_between(occupied))
+        return Choice(choice.loss, choice.labels, own)
+
+    def follow(choice: Choice) -> None:
+        if (edges := next(choice.ranking, None)) is not None:
+            heapq.heappush(waiting, (choice.loss + edges.loss, next(number), choice, edges.labels))
 
     choices = ranked_labels(node_log_probs)
     upcoming = next(choices, None)
-    while upcoming is not None or open_rankings:
-        if upcoming is not None and (not open_rankings or upcoming.loss <= open_rankings[0][0]):
-            push(upcoming.loss, upcoming.labels, edges_between(np.flatnonzero(upcoming.labels != NULL)))
+    while upcoming is not None or waiting:
+        if upcoming is not None and (not waiting or upcoming.loss <= waiting[0][0]):
+            follow(opened(upcoming))
             upcoming = next(choices, None)
             continue
-        _, _, graph, base, ranking = heapq.heappop(open_rankings)
-        yield graph
-        push(base, graph.nodes, ranking)
+        loss, _, choice, edges = heapq.heappop(waiting)
+        if edges is not None:
+            yield RankedGraph(loss, choice.nodes, edges)
+        follow(choice)
 
 
 def ranked_labels(log_probs: np.ndarray) -> Iterator[Ranked]:
@@ -147,12 +168,14 @@ def ranked_labels(log_probs: np.ndarray) -> Iterator[Ranked]:
 Fixed = dict[tuple[int, int], int]  # pairs whose label is settled
 
 
-def ranked_edges(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> Iterator[Ranked]:
+def ranked_edges(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray, effort: int = EFFORT) -> Iterator[Ranked]:
     """All choices of edges that `best_edges` chooses the best of, by their loss.   (n, n)
 
     After a choice is given, what is left falls into parts (Lawler 1972): the pairs before one are as in the choice, and
     that one has another given label. A part is solved when it comes up by the least that it can lose: what its new
-    label loses, less what the best choice loses to labels that need not agree with numbers.
+    label loses, less what the best choice loses to labels that need not agree with numbers. Solving takes time, so
+    that least loss is given before: who has something better to look at first need not wait. After `effort` parts the
+    ranking ends, complete or not.
     """
     gain, leaving, entering = (np.maximum(np.nan_to_num(x, neginf=NEVER), NEVER) for x in (gain, leaving, entering))
     n = len(gain)
@@ -168,6 +191,9 @@ def ranked_edges(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) ->
     while waiting:
         loss, _, fixed, labels = heapq.heappop(waiting)
         if labels is None:
+            yield Ranked(loss, None)
+            if (effort := effort - 1) < 0:
+                return
             labels = _solve(gain, leaving, entering, fixed)
             if labels is not None:
                 exact = max(loss, most - total(labels, gain, leaving, entering))

@@ -114,10 +114,12 @@ def test_edges_that_agree_with_numbers_are_ranked_as_if_all_were_sorted(n: int, 
     every = [np.array(labels).reshape(n, n) for labels in product(range(E + 1), repeat=n * n)]
     worth = sorted((total(labels, gain, leaving, entering) for labels in every), reverse=True)
     wanted = [worth[0] - one for one in worth if np.isfinite(one)][:40]
-    found = list(islice(ranked_edges(gain, leaving, entering), 40))
+    found = list(
+        islice((one for one in ranked_edges(gain, leaving, entering, effort=10_000) if one.labels is not None), 40)
+    )
     # The integer program stops within a tolerance.
     assert [loss for loss, _ in found] == pytest.approx(wanted, abs=1e-2)
-    assert len({tuple(labels.ravel().tolist()) for _, labels in found}) == len(wanted)
+    assert len({tuple(labels.ravel().tolist()) for _, labels in found if labels is not None}) == len(wanted)
 
 
 def test_impossible_graphs_are_not_among_the_n_best() -> None:
