@@ -33,7 +33,6 @@ from lagr.model import NULL, GraphDistribution
 from lagr.valency import NEVER, best_edges, total
 from lagr.vocab import Vocabulary
 
-
 EFFORT = 40  # integer programs for the edges between certain slots, of some hundredths of a second each
 
 
