@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint fuzz plots tables clean
+.PHONY: quickstart test lint fuzz plots tables models clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -37,6 +37,14 @@ plots: .venv/dev
 
 tables: .venv/dev
 	$(BIN)/python -m lagr.tables results docs/reproduction.md docs/images
+
+# The models that come with the package: `lagr parse cogs "…"`. Minutes on a GPU, hours without one; needs the corpora.
+models: $(addprefix lagr/models/,cogs cfq)
+
+lagr/models/%: | .venv/ready
+	@if [ ! -f runs/$*-small/report.json ]; then \
+	  $(BIN)/lagr train $*-small --out runs/$*-small $(if $(wildcard runs/$*-small/config.toml),--resume); fi
+	$(BIN)/lagr pack runs/$*-small --out $@
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
 .venv/ready: pyproject.toml

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lagr.confidence import PLAIN, Calibration
 from lagr.model import NULL, GraphDistribution
 from lagr.vocab import Vocabulary
 
@@ -36,7 +37,13 @@ class Alternatives:
         }
 
 
-def with_alternatives(found: Sequence[Decoded], dist: GraphDistribution, vocab: Vocabulary, most: int) -> list[Decoded]:
+def with_alternatives(
+    found: Sequence[Decoded],
+    dist: GraphDistribution,
+    vocab: Vocabulary,
+    most: int,
+    calibration: Calibration = PLAIN,
+) -> list[Decoded]:
     """The graphs that were decoded from the distribution, with the `most` likeliest labels of each slot and edge."""
     at_slot = dist.slots.nonzero(as_tuple=True)
     pairs = [
@@ -47,14 +54,14 @@ def with_alternatives(found: Sequence[Decoded], dist: GraphDistribution, vocab: 
     ]
     at_edge = tuple(torch.tensor(pairs, device=dist.slots.device, dtype=torch.long).view(-1, 3).T)
 
-    def likeliest(log_probs: Tensor, name: Callable[[int], str]) -> Iterator[tuple[Choice, ...]]:
-        best = log_probs.topk(min(most, log_probs.shape[-1]))
-        for labels, probabilities in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
+    def likeliest(probabilities: Tensor, name: Callable[[int], str]) -> Iterator[tuple[Choice, ...]]:
+        best = probabilities.topk(min(most, probabilities.shape[-1]))
+        for labels, its in zip(best.indices.tolist(), best.values.tolist(), strict=True):
             names = (None if label == NULL else name(label) for label in labels)
-            yield tuple(map(Choice, names, probabilities))
+            yield tuple(map(Choice, names, its))
 
-    of_slots = likeliest(dist.node_log_probs[at_slot], vocab.node_label)
-    of_edges = likeliest(dist.edge_log_probs[at_edge], vocab.edge_label)
+    of_slots = likeliest(calibration.nodes(dist.node_log_probs[at_slot]), vocab.node_label)
+    of_edges = likeliest(calibration.edges(dist.edge_log_probs[at_edge]), vocab.edge_label)
     counts = zip(dist.slots.sum(1).tolist(), (len(one.graph.edges) for one in found), strict=True)
     return [
         replace(one, alternatives=Alternatives(tuple(islice(of_slots, slots)), tuple(islice(of_edges, edges))))

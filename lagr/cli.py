@@ -1,7 +1,8 @@
 """`lagr VERB`. Results go to stdout, progress and messages to stderr.
 
-Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood. The verbs import what
-they need themselves: torch takes seconds to import, and `lagr --help` shouldn't.
+Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood; 3 where
+--min-probability left a sentence without an answer. The verbs import what they need themselves: torch takes seconds to
+import, and `lagr --help` shouldn't.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config, results
+from lagr import __version__, config, named, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 from lagr.serve.limits import Limits
 
 FILMS = "films"  # the graph that comes with the package
+ABSTAINED = 3  # exit status
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
 SERVE = "serve"  # the benchmark that needs a trained parser
 
@@ -84,6 +86,19 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument("--format", choices=("form", "json", "text", "svg", "dot"), default="form", help="default: form")
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    parse.add_argument("--nbest", type=int, default=1, metavar="N", help="the N likeliest graphs, the likeliest first")
+    parse.add_argument(
+        "--min-probability", type=float, default=0.0, metavar="P", help="no answer that is less probable; exit status 3"
+    )
+
+    calibrate = verb("calibrate", _calibrate, "make a run's probabilities trustworthy, and show how far they are")
+    calibrate.add_argument("run_folder", metavar="RUN")
+    calibrate.add_argument(
+        "--split", default="dev", help="fit on this split, which training has not seen; default: dev"
+    )
+    calibrate.add_argument("--plot", metavar="FILE.svg", help="draw reliability on all splits but train")
+    calibrate.add_argument("--json", metavar="FILE", help="write the measures of all splits as JSON; - for stdout")
+    _add_data(calibrate)
 
     ask = verb("ask", _ask, "answer questions from a store of triples")
     ask.add_argument("run_folder", metavar="RUN")
@@ -106,6 +121,15 @@ def build_parser() -> argparse.ArgumentParser:
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
+
+    pack = verb("pack", _pack, "write a run as a small model to give away, with a card")
+    pack.add_argument("run_folder", metavar="RUN")
+    pack.add_argument("--out", metavar="DIR", required=True, help="a new folder; its name is the model's")
+    pack.add_argument("--name", help="the model's name, if not the folder's")
+    pack.add_argument("--split", default="test", help="where parses before and after are compared; default: test")
+    pack.add_argument("--licence", default="", help="of the data, for the card, if it is your own")
+    _add_data(pack)
+    verb("models", _models, "list the models that come with the package: size, accuracy, data")
 
     align = verb("align", _align, "the alignments that training settled on, as JSONL")
     align.add_argument("run_folder", metavar="RUN")
@@ -144,6 +168,12 @@ def build_parser() -> argparse.ArgumentParser:
     analyse.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
     analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
     _add_data(analyse)
+
+    report = verb("report", _report, "runs as one HTML page: curves, categories, calibration, errors drawn, seeds")
+    report.add_argument("run_folders", nargs="+", metavar="RUN", help="runs, or folders that hold seeds")
+    report.add_argument("--out", metavar="FILE", default="report.html", help="default: report.html")
+    report.add_argument("--split", default="", help="whose errors are drawn; default: the last, gen or test")
+    _add_data(report)
 
     search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
     search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
@@ -185,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows fewer characters is no reason to fail
     try:
-        options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except LagrError as error:
         print(f"lagr: {error}", file=sys.stderr)
@@ -198,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"lagr: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 1
+    else:
+        return status
     return 0
 
 
@@ -277,23 +309,55 @@ def _one_line(form: Any) -> str:
     return form.replace("\n", " ") if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
 
 
-def _parse(options: argparse.Namespace) -> None:
+def _parse(options: argparse.Namespace) -> int:
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
-    for parse in parser.parse(_sentences(options)):
+    sentences = _sentences(options)
+    parses = parser.parse(sentences, nbest=options.nbest, min_probability=options.min_probability)
+    for parse in parses:
         if options.format == "json":
             print(json.dumps(parse.to_dict(), ensure_ascii=False))
             continue
-        drawn = options.format != "form"
-        if drawn and parse.graph:
-            print(parse.draw(options.format))
-        elif not drawn and parse.form is not None:
-            print(parse.form)
-        else:
-            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
-            if parse.problem:
-                print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+        for one in (parse, *parse.next_best):
+            if options.nbest > 1:
+                print(f"{one.probability:.4f}", end="\t" if options.format == "form" else "\n")
+            _print_parse(one, options.format)
+    return ABSTAINED if any(parse.abstained for parse in parses) else 0
+
+
+def _print_parse(parse: Any, kind: str) -> None:
+    drawn = kind != "form"
+    if drawn and parse.graph:
+        print(parse.draw(kind))
+    elif not drawn and parse.form is not None:
+        print(parse.form)
+    else:
+        print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
+        if parse.problem:
+            print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from lagr import calibrate, confidence, runs
+    from lagr.parser import load
+
+    run = runs.open_run(options.run_folder)
+    parser = load(run, _device())
+    source = _source(parser.config, options.data)
+    if options.split == "train":
+        raise ConfigError("--split train: a model is surer of what it was trained on; calibrate on another split")
+    found = calibrate.calibrate(parser, _split(source, options.split), options.split)
+    checks = calibrate.check_splits(parser, source)
+    if options.plot:  # before the run is changed: what can't be drawn should not be half done
+        from lagr.charts import reliability
+
+        runs.write_text(Path(options.plot), reliability(checks))
+    runs.write_json(run / confidence.FILE, found)
+    if options.json != "-":
+        print(calibrate.summary(found, checks))
+    if options.json:
+        _write_json(options.json, {**found, "splits": calibrate.measures(checks)})
 
 
 def _sentences(options: argparse.Namespace) -> list[str]:
@@ -392,11 +456,24 @@ def _export(options: argparse.Namespace) -> None:
     export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
 
 
+def _pack(options: argparse.Namespace) -> None:
+    from lagr import pack, runs
+
+    run, out = runs.open_run(options.run_folder), Path(options.out)
+    source = _source(runs.read_config(run)[0], options.data)
+    card = pack.pack(run, out, options.name or out.name, source, options.split, options.licence)
+    print(pack.markdown(card), end="")
+
+
+def _models(options: argparse.Namespace) -> None:
+    print(named.table())
+
+
 def _align(options: argparse.Namespace) -> None:
     from lagr import runs
     from lagr.datasets import jsonl
 
-    run = runs.open_run(options.run_folder)
+    run = runs.open_run(named.find(options.run_folder))
     source = _source(runs.read_config(run)[0], options.data)
     if options.split == "train":
         from lagr.supervision import learned_alignments
@@ -477,6 +554,16 @@ def _analyse(options: argparse.Namespace) -> None:
     pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
     for file in analyse.write(pictures, Path(options.out)):
         print(file)
+
+
+def _report(options: argparse.Namespace) -> None:
+    from lagr import report
+
+    found = report.read_runs(map(named.find, options.run_folders))
+    missing = report.write(found, Path(options.out), lambda its: _source(its, options.data), options.split, _device())
+    if missing:
+        print(f"lagr: without calibration and pictures of errors: {missing}", file=sys.stderr)
+    print(options.out)
 
 
 def _search(options: argparse.Namespace) -> None:

@@ -76,6 +76,13 @@ class Layout:
     arcs: tuple[Arc, ...]
 
 
+class Faint(NamedTuple):
+    """Nodes and edges, by number, that stand back so that the others stand out."""
+
+    nodes: frozenset[int] = frozenset()
+    edges: frozenset[int] = frozenset()
+
+
 class Widths(NamedTuple):
     tokens: Sequence[int]
     nodes: Sequence[int]
@@ -240,9 +247,13 @@ def svg(
     node_probabilities: Sequence[float] | None = None,
     edge_probabilities: Sequence[float] | None = None,
     title: str | None = None,
+    faint: Faint | None = None,
 ) -> str:
     """A self-contained picture for light and dark pages; tooltips have the full labels and probabilities."""
     nodes, edges = _captions(tokens, graph, graph_layers, node_probabilities, edge_probabilities)
+    for captions, numbers in zip((nodes, edges), faint or (), strict=False):
+        for number in numbers:
+            captions[number] = captions[number]._replace(opacity=f' opacity="{FAINTEST}"')
     box = 38 if any(node.note for node in nodes) else 26
     below = 18 if any(edge.note for edge in edges) else 8
     widths = Widths(

@@ -7,6 +7,7 @@ metrics.jsonl           losses and evaluations, a line each
 report.json             what came out: accuracies, every start with its seed, time, machine
 state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
 alignments.safetensors  the alignments that weak supervision settled on
+calibration.json        what makes probabilities trustworthy (see confidence.py), where there was a dev split
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lagr import __version__
+from lagr import __version__, named
 from lagr.config import Config, from_dict, read_toml, to_toml
 from lagr.errors import RunError
 from lagr.vocab import Vocabulary
@@ -49,7 +50,8 @@ def create(folder: Path) -> Path:
 def open_run(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it")
+        known = f"; models by name: {', '.join(named.names())}" if named.names() else ""
+        raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it{known}")
     return folder
 
 

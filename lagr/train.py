@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import __version__, memory, runs
+from lagr import __version__, confidence, memory, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack, pack_forms
+from lagr.calibrate import FEWEST, calibrate
 from lagr.config import Config, override
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
@@ -32,7 +33,7 @@ from lagr.evaluate import Evaluation, evaluate_parser
 from lagr.forms import spelling
 from lagr.model import LAGr
 from lagr.objectives import FormObjective, GraphObjective, Objective
-from lagr.parser import build, parser_of
+from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.seq2seq import Seq2Seq
 from lagr.supervision import fingerprint, training_examples
@@ -238,10 +239,13 @@ class Trainer:
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
             examples = [examples[i] for i in sorted(chosen)]
+        return evaluate_parser(self._parser(s), examples, split)
+
+    def _parser(self, s: int) -> AnyParser:
+        """The parser that a run is so far."""
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
-        parser = parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
-        return evaluate_parser(parser, examples, split)
+        return parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)
@@ -249,6 +253,8 @@ class Trainer:
         objective = self.engine.objective
         if isinstance(objective, GraphObjective) and self.config.align.supervision == "weak":
             runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": objective.alignments[s]})
+        if len(self.splits.get("dev", ())) >= FEWEST:
+            runs.write_json(run.folder / confidence.FILE, calibrate(self._parser(s), self.splits["dev"], "dev"))
         results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
         exact, steps = results["train"]["exact"], self.step - run.began
         kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}

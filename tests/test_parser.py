@@ -8,6 +8,7 @@ import torch
 
 import lagr
 from lagr.batch import pad_tokens
+from lagr.confidence import PLAIN
 from lagr.datasets import Source
 from lagr.decode import decode
 from lagr.errors import DataError, RunError
@@ -45,7 +46,8 @@ def test_batches_change_nothing(parser: Parser, mini: Source, monkeypatch: pytes
             assert getattr(one, probabilities) == pytest.approx(getattr(other, probabilities), rel=1e-3, abs=1e-6)
 
 
-def test_probabilities_are_those_of_the_distribution(parser: Parser) -> None:
+def test_probabilities_are_those_of_the_distribution(parser: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parser, "calibration", PLAIN)
     parse = parser.parse(SENTENCES[0])
     with torch.inference_mode():
         dist = parser.model(*pad_tokens([parse.tokens], parser.vocab))
