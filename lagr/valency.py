@@ -31,7 +31,6 @@ from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
 BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)  # how much less likely than the likeliest; one after the other
 EDGE_WEIGHT = 0.03  # w
-MOST_STATES, MOST_OPTIONS = 1_000, 32  # that the dynamic program keeps for a node, the best ones; real data has fewer
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,9 @@ class Effort:
 
     reach: float = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
     tries: int = 16  # valencies of all nodes that are tried
-    steps: float = 100_000  # of the dynamic program
+    states: int = 1_000  # that the dynamic program keeps at a time, the best ones
+    options: int = 32  # valencies of a node that it looks at, the likeliest ones
+    steps: float = 100_000  # that it takes in all
     programs: int = 2  # integer programs
     seconds: float = 0.1  # that each of them may take
 
@@ -83,7 +84,7 @@ def best_choices(
     effort = effort or Effort()
     found: list[tuple[float, np.ndarray]] = []
     least, most = np.inf, EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
-    for lost, gives, takes in islice(fitting(leaving, entering, known, effort.steps), effort.tries):
+    for lost, gives, takes in islice(fitting(leaving, entering, known, effort), effort.tries):
         if lost > least + effort.reach or (len(found) == count and most - lost <= found[-1][0]):
             break
         chosen = _quickly(gain, gives, takes, known.most)
@@ -102,15 +103,14 @@ Option = tuple[State, float]  # what a valency adds to the state, and how much l
 
 
 def fitting(
-    leaving: np.ndarray, entering: np.ndarray, known: Valencies, steps: float = np.inf
+    leaving: np.ndarray, entering: np.ndarray, known: Valencies, effort: Effort
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
     """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
     Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
-    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once. It
-    ends after so many steps at the latest.
+    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
     """
-    E, n, done = known.leaving.shape[1], len(leaving), 0.0
+    E, n, done, steps = known.leaving.shape[1], len(leaving), 0.0, effort.steps
     losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
     # Where all fits, prices on the labels cancel out; with the right ones, what fits is nearly likeliest everywhere.
     price = np.zeros(E) if known.most else _prices(losses, known)
@@ -122,7 +122,7 @@ def fitting(
         adds = _adds(table, way, known.most)
         choices += [list(zip(adds, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
     for bound in BOUNDS:
-        near = [_likely(options, bound) for options in choices]
+        near = [_likely(options, bound, effort.options) for options in choices]
         ahead = [[]] * (2 * n + 1) if known.most else _least_ahead(near, E)
         layers: list[dict[State, float]] = [{(0,) * len(choices[0][0][0]): 0.0}]
         for options, to_come in zip(near, ahead[1:], strict=True):
@@ -137,8 +137,8 @@ def fitting(
                     )
                     if before + lost + worst <= bound and before + lost < found.get(after, np.inf):
                         found[after] = before + lost
-            if len(found) > MOST_STATES:
-                found = dict(heapq.nsmallest(MOST_STATES, found.items(), key=lambda item: item[1]))
+            if len(found) > effort.states:
+                found = dict(heapq.nsmallest(effort.states, found.items(), key=lambda item: item[1]))
             layers.append(found)
         for total, numbers in _paths(layers, choices, bound, E):
             if total >= done:  # not one of an earlier bound
@@ -175,10 +175,10 @@ def _adds(table: np.ndarray, way: int, most: int) -> list[State]:
     return [tuple(row) for row in np.concatenate(parts, axis=1).tolist()]
 
 
-def _likely(options: list[Option], bound: float) -> list[Option]:
+def _likely(options: list[Option], bound: float, most: int) -> list[Option]:
     """Those within the bound, the best ones, and that of no edges, which is the first."""
     within = [option for option in options[1:] if option[1] <= bound]
-    return [options[0], *heapq.nsmallest(MOST_OPTIONS, within, key=lambda option: option[1])]
+    return [options[0], *heapq.nsmallest(most, within, key=lambda option: option[1])]
 
 
 def _least_ahead(choices: list[list[Option]], labels: int) -> list[list[dict[int, float]]]:

@@ -44,7 +44,7 @@ def by_brute_force(*problem: Any) -> float:
     return max(worth(np.reshape(labels, (n, n)), *problem) for labels in itertools.product(range(E + 1), repeat=n * n))
 
 
-ALL = valency.Effort(reach=np.inf, tries=10**6, steps=np.inf, programs=10**6, seconds=60)
+ALL = valency.Effort(np.inf, tries=10**6, states=10**6, options=10**6, steps=np.inf, programs=10**6, seconds=60)
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def test_any_distribution_gets_edges_that_fit(seed: int) -> None:
 
 def test_valencies_come_in_the_order_of_their_likelihood() -> None:
     _, leaving, entering, known = random_problem(3, 2, 1, 2.0, seed=5, or_more=False)
-    found = list(valency.fitting(leaving, entering, known))
+    found = list(valency.fitting(leaving, entering, known, ALL))
     every = (
         itertools.product(range(len(known.leaving)), repeat=3),
         itertools.product(range(len(known.entering)), repeat=3),
