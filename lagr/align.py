@@ -24,6 +24,7 @@ from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
 
 NOISE_SITE = 1_000  # apart from the sites of dropout
+FORBIDDEN = -1e5  # the gain of a slot that a node can't take: far below any other, whatever the noise
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Target:
     sources: Tensor  # (B, G), the node an edge leaves
     labels: Tensor  # (B, G)
     targets: Tensor  # (B, G), the node it enters
+    allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
 
 
 def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
@@ -57,6 +59,8 @@ def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
     log_probs = dist.node_log_probs.transpose(1, 2)  # (B, V, M)
     of_label = log_probs.gather(1, target.nodes[..., None].expand(-1, -1, log_probs.shape[2]))
     gain = of_label - log_probs[:, NULL, None]
+    if target.allowed is not None:
+        gain = gain.masked_fill(~target.allowed, FORBIDDEN)
     return gain if dist.valency_log_probs is None else gain + valency_gain(dist.valency_log_probs, target)
 
 

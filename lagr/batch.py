@@ -17,6 +17,7 @@ from lagr.forms import Spelling
 from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
+NOT_COPIED = -1
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
 
 
@@ -43,9 +44,11 @@ class Batch:
 class Packed:
     """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    table: Tensor  # (examples, N + 2·J + 3·G + 1)
+    table: Tensor  # (examples, N + 2·J + 3·G + 1), and J more where labels may be copied
     sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
+    graph_layers: int = 1
+    copies: bool = False
 
     @property
     def batch(self) -> Batch:
@@ -58,10 +61,13 @@ class Packed:
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
-        columns = torch.split(table, [N, J, J, G, G, G, 1], dim=1)
-        cut = (tokens, nodes, nodes, edges, edges, edges, 1)
-        words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
-        return Batch(words, lengths[:, 0], Target(labels, *graph), alignment)
+        columns = torch.split(table, [N, J, J, G, G, G, 1, *([J] if self.copies else [])], dim=1)
+        cut = (tokens, nodes, nodes, edges, edges, edges, 1, nodes)[: len(columns)]
+        words, labels, alignment, sources, edge_labels, targets, lengths = (
+            part[:, :n] for part, n in zip(columns[:7], cut[:7], strict=True)
+        )
+        allowed = slots_to_copy(words, columns[7][:, :nodes], self.graph_layers) if self.copies else None
+        return Batch(words, lengths[:, 0], Target(labels, sources, edge_labels, targets, allowed), alignment)
 
 
 def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
@@ -70,20 +76,39 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
+    copied = np.full((n, J if vocab.copies else 0), NOT_COPIED, np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
         _check_fits(example, graph_layers)
         tokens[row, : len(example.tokens)] = vocab.encode(example.tokens)
         try:
-            nodes[row, : len(graph.nodes)] = [vocab.node_numbers[label] for label in graph.nodes]
+            for j, label in enumerate(graph.nodes):
+                if vocab.is_copied(label) and label in example.tokens:
+                    nodes[row, j], copied[row, j] = vocab.copy, _word_to_copy(label, example, vocab)
+                else:
+                    nodes[row, j] = vocab.node_numbers[label]
             for g, edge in enumerate(graph.edges):
                 edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
         except KeyError as error:
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1]], axis=1)
-    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes))
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], copied], axis=1)
+    packed = torch.from_numpy(table).to(device)
+    return Packed(packed, (int(N), int(J), int(G)), buckets(sizes), graph_layers, vocab.copies)
+
+
+def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:
+    """The number of the word, so that the node may sit on all its tokens; of an unknown one, −2 − its position."""
+    return vocab.word_numbers.get(label, -2 - example.tokens.index(label))
+
+
+def slots_to_copy(tokens: Tensor, copied: Tensor, graph_layers: int) -> Tensor:
+    """Which slots a node may take: all, or those of the word that it copies.   (B, N), (B, J) → (B, J, M)"""
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    copied = copied[..., None]
+    allowed = (copied == NOT_COPIED) | (copied == tokens[:, None]) | (copied == -2 - position)
+    return allowed.repeat_interleave(graph_layers, dim=2)
 
 
 @dataclass(frozen=True)

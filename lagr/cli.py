@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config, results
+from lagr import __version__, choose, config, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 
@@ -60,8 +60,12 @@ def build_parser() -> argparse.ArgumentParser:
         return parser
 
     train = verb("train", _train, "train a parser into a run folder")
-    train.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset (see `lagr presets`) or a file of settings")
-    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/PRESET")
+    train.add_argument(
+        "preset",
+        metavar="PRESET|FILE.toml|DATA",
+        help="a preset (see `lagr presets`), a file of settings, or your own data: a .jsonl file or a folder of them",
+    )
+    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/ and the name of the preset or file")
     train.add_argument("--resume", action="store_true", help="go on with an interrupted run, as if never interrupted")
     seeds = train.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
@@ -178,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> None:
-    settings = config.load(options.preset)
+    settings, choices = _chosen(options) if choose.is_data(options.preset) else (config.load(options.preset), [])
     settings = config.override(settings, _settings(options))
     if options.seed is not None:
         settings = config.override(settings, [("train", "seed", options.seed)])
@@ -191,9 +195,29 @@ def _train(options: argparse.Namespace) -> None:
 
     from lagr.train import train
 
-    reports = train(settings, source, out, options.resume, options.seeds)
+    reports = train(settings, source, out, options.resume, options.seeds, choices)
     for report in reports:
         _print_report(report, out if options.seeds is None else out / f"seed-{report['config']['train']['seed']}")
+
+
+def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
+    """Settings for one's own data, once it is checked, and why; what is given on the command line is not chosen."""
+    from lagr.datasets import check, open_source
+    from lagr.train import choose_device
+
+    source = open_source(options.preset)
+    counts = check.check(source)
+    print(check.summary(counts), file=sys.stderr)
+    check.refuse_failures(counts)
+    given = {f"{section}.{key}": value for section, key, value in _settings(options)}
+    choices = choose.choose(source, choose_device(given.get("train.device", "auto")))
+    settings = choose.configure(source, choices)
+    lines = [str(choice) for choice in choose.without(choices, given)]
+    folder = options.out or Path("runs") / Path(options.preset).stem
+    print(
+        "\nchosen for this data:", *lines, f"All settings will be in {folder}/config.toml.", sep="\n  ", file=sys.stderr
+    )
+    return settings, lines
 
 
 def _print_report(report: dict[str, Any], out: Path) -> None:
@@ -317,8 +341,7 @@ def _data_check(options: argparse.Namespace) -> None:
         print(check.summary(counts))
     if options.json:
         _write_json(options.json, counts)
-    if counts["failures"]:
-        raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
+    check.refuse_failures(counts)
 
 
 def _data_fetch(options: argparse.Namespace) -> None:

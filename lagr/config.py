@@ -31,6 +31,7 @@ class Data:
     partition: str = option("", "which of CFQ's splits: mcd1, mcd2, mcd3, random_split")
     size: int = option(4000, "how many training sentences mini generates")
     seed: int = option(0, "which sentences mini generates")
+    copy: bool = option(False, "labels that are always a word of their sentence are copied from it", kind="lagr")
     form: str = option("full", "forms as they are, or CFQ's queries compressed", ("full", "compressed"), kind="seq2seq")
 
 
@@ -82,6 +83,9 @@ class Train:
     learning_rate: float = option(4e-4, "Adam's learning rate at its peak")
     warmup: int = option(0, "steps over which the learning rate rises to its peak; then it falls linearly to 0")
     clip: float = option(1.0, "largest norm of the gradient; 0: no clipping")
+    unknown: float = option(
+        0.0, "α: a word seen n times is read as an unknown one with probability α / (α + n)", kind="lagr"
+    )
     seed: int = option(0, "seed of the weights, the order of the data, dropout and noise")
     evaluate_every: int = option(2000, "steps between two evaluations on dev; 0: only at the end")
     evaluate_limit: int = option(1000, "sentences of a split used in an evaluation during training")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 import torch
@@ -25,9 +26,12 @@ class Decoded:
     probability: float
 
 
-def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
+def decode(
+    dist: GraphDistribution, vocab: Vocabulary, sentences: Sequence[Sequence[str]] | None = None
+) -> list[Decoded]:
     """The likeliest graph of every sentence, its nodes in the order of their slots.
 
+    sentences: the tokens that labels may be copied from, where the vocabulary has copies.
     All the work on slots and pairs is done on the device; the host sees the nodes and edges that are there.
     """
     node_best, edge_best = dist.node_log_probs.amax(-1), dist.edge_log_probs.amax(-1)
@@ -52,7 +56,9 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
 
     # What all sentences have, in one row each, of which every sentence takes its share.
     slots = iter(at_node[1].tolist())
-    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist())
+    node_labels = map(
+        vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), _tokens(at_node, dist, sentences)
+    )
     node_probabilities = iter(node_best[at_node].exp().tolist())
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
@@ -67,6 +73,16 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
         )
         for n, e, whole in shares
     ]
+
+
+def _tokens(
+    at_node: tuple[Tensor, ...], dist: GraphDistribution, sentences: Sequence[Sequence[str]] | None
+) -> Iterable[str]:
+    """The token of every node."""
+    if not sentences:
+        return repeat("")
+    layers = dist.slots.shape[1] // max(map(len, sentences))
+    return (sentences[b][slot // layers] for b, slot in zip(*(at.tolist() for at in at_node), strict=True))
 
 
 def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor) -> Tensor:

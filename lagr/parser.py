@@ -192,7 +192,8 @@ class Parser(SentenceParser):
 
         def run(some: list[Sequence[str]]) -> list[Decoded]:
             with torch.inference_mode():
-                return decode(self.run_model(*pad_tokens(some, self.vocab, self.device)), self.vocab)
+                dist = self.run_model(*pad_tokens(some, self.vocab, self.device))
+            return decode(dist, self.vocab, some)
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)

@@ -12,6 +12,7 @@ alignments.safetensors  the alignments that weak supervision settled on
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,14 @@ def open_run(folder: str | Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, config: Config, formalism: str | None, data: str = "") -> None:
-    """data: the fingerprint of the training data, so that nothing else can be taken for it later."""
+def write_config(folder: Path, config: Config, formalism: str | None, data: str = "", why: Sequence[str] = ()) -> None:
+    """data: the fingerprint of the training data, so that nothing else can be taken for it later.
+
+    why: reasons for the settings, one a line, as comments before them.
+    """
     about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n\n'
-    write_text(folder / CONFIG, about + to_toml(config))
+    reasons = "".join(f"# {line}\n" for line in why) + ("\n" if why else "")
+    write_text(folder / CONFIG, reasons + about + to_toml(config))
 
 
 def read_config(folder: Path) -> tuple[Config, str | None]:

@@ -38,7 +38,10 @@ from lagr.vocab import Vocabulary
 Row = dict[str, Any]
 MIB = 2**20
 # As many words and labels as CFQ has, about. The same for all settings, whichever of them their sentences have.
-VOCABULARY = Vocabulary(*(tuple(f"{kind}{i}" for i in range(n)) for kind, n in (("w", 100), ("n", 80), ("e", 7))))
+WORDS, NODE_LABELS, EDGE_LABELS = (
+    tuple(f"{kind}{i}" for i in range(n)) for kind, n in (("w", 100), ("n", 80), ("e", 7))
+)
+VOCABULARY = Vocabulary(WORDS, NODE_LABELS, EDGE_LABELS)
 EXAMPLES = 512
 
 
