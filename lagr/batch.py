@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ from lagr.align import Target
 from lagr.datasets import Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
+from lagr.pretrained import Pretrained
 from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
@@ -38,6 +39,7 @@ class Batch:
     lengths: Tensor  # (B,)
     target: Target
     alignment: Tensor  # (B, J), the known slot of every node; −1 where it is not known
+    features: Tensor | None = None  # (B, N, F), what a pretrained encoder says of the tokens, where there is one
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,18 @@ class Packed:
     buckets: tuple[Bucket, ...]
     graph_layers: int = 1
     copies: bool = False
+    features: Tensor | None = None  # (examples, N, F)
 
     @property
     def batch(self) -> Batch:
         """All of them as one batch."""
-        return self._columns(self.table, *self.sizes)
+        return replace(self._columns(self.table, *self.sizes), features=self.features)
 
     def take(self, rows: Tensor, bucket: Bucket) -> Batch:
         """The batch of these rows, cut to the sizes of their bucket; all on the device."""
-        return self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+        features = None if self.features is None else self.features.index_select(0, rows)[:, : bucket.tokens]
+        batch = self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+        return replace(batch, features=features)
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
@@ -70,7 +75,13 @@ class Packed:
         return Batch(words, lengths[:, 0], Target(labels, sources, edge_labels, targets, allowed), alignment)
 
 
-def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
+def pack(
+    examples: Sequence[Example],
+    vocab: Vocabulary,
+    graph_layers: int,
+    device: str = "cpu",
+    pretrained: Pretrained | None = None,
+) -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
     sizes = np.array([(len(e.tokens), len(e.graph.nodes), len(e.graph.edges)) for e in examples], dtype=np.int64)
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
@@ -95,7 +106,8 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
             alignment[row, : len(graph.slots)] = graph.slots
     table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], copied], axis=1)
     packed = torch.from_numpy(table).to(device)
-    return Packed(packed, (int(N), int(J), int(G)), buckets(sizes), graph_layers, vocab.copies)
+    features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
+    return Packed(packed, (int(N), int(J), int(G)), buckets(sizes), graph_layers, vocab.copies, features)
 
 
 def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:

@@ -188,8 +188,12 @@ def _train(options: argparse.Namespace) -> None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
         raise ConfigError(f"--seeds {options.seeds}: at least one seed is needed")
-    if Path(settings.data.name).exists():  # one's own data: the run folder should find it from anywhere
-        settings = config.override(settings, [("data", "name", str(Path(settings.data.name).resolve()))])
+    for section, key, name in (
+        ("data", "name", settings.data.name),
+        ("model", "pretrained", settings.model.pretrained),
+    ):
+        if name and Path(name).exists():  # one's own: the run folder should find it from anywhere
+            settings = config.override(settings, [(section, key, str(Path(name).resolve()))])
     out = Path(options.out or Path("runs") / Path(options.preset).stem)
     source = _source(settings, options.data)
 
@@ -308,7 +312,10 @@ def _export(options: argparse.Namespace) -> None:
     from lagr.export import export_onnx
     from lagr.parser import load, only_lagr
 
-    export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
+    parser = only_lagr(load(options.run_folder), "lagr export")
+    if parser.pretrained:
+        raise ConfigError("lagr export can't write a pretrained encoder; train without model.pretrained for ONNX")
+    export_onnx(parser.model, Path(options.onnx))
 
 
 def _align(options: argparse.Namespace) -> None:

@@ -50,6 +50,9 @@ class Model:
     valency: int = option(
         0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't", kind="lagr"
     )
+    pretrained: str = option(
+        "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
+    )
     edge_width: int = option(
         0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …", kind="lagr"
     )

@@ -45,7 +45,10 @@ class GraphObjective:
         """What the step descends, and the loss of each model (S,). rows (S, B): what each sees; held, keys (S,)."""
         S, B = rows.shape
         batch = self.data.take(rows.flatten(), self.data.buckets[bucket])
-        dist = model(self.forget(batch.tokens.view(S, B, -1), keys), batch.lengths.view(S, B), keys)
+        words, features = self.forget(batch.tokens.view(S, B, -1), keys), batch.features
+        if features is not None:
+            features = features.view(S, B, *features.shape[1:])
+        dist = model(words, batch.lengths.view(S, B), keys, features)
         parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
         alignment = batch.alignment
         if self.align.supervision == "weak":

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
-from torch import Tensor
 
-from lagr import memory, runs
+from lagr import memory, pretrained, runs
 from lagr.align import infer_alignment
 from lagr.batch import LONGEST, pack, pad_tokens
 from lagr.config import Config
@@ -179,7 +178,8 @@ class Parser(SentenceParser):
     ) -> None:
         super().__init__(vocab, formalism, config, device)
         self.model = model.to(device).eval()
-        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
+        self.run_model: Callable[..., GraphDistribution] = self.model
+        self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
@@ -192,7 +192,11 @@ class Parser(SentenceParser):
 
         def run(some: list[Sequence[str]]) -> list[Decoded]:
             with torch.inference_mode():
-                dist = self.run_model(*pad_tokens(some, self.vocab, self.device))
+                inputs = pad_tokens(some, self.vocab, self.device)
+                if self.pretrained is None:
+                    dist = self.run_model(*inputs)
+                else:
+                    dist = self.run_model(*inputs, features=self.pretrained.read(some, self.device)[None])
             return decode(dist, self.vocab, some)
 
         self.check(sentences)
@@ -204,8 +208,10 @@ class Parser(SentenceParser):
         aligned, settings = [], self.config.align
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
-                batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
-                dist = self.model(batch.tokens[None], batch.lengths[None])
+                some = [examples[row] for row in rows]
+                batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
+                features = None if batch.features is None else batch.features[None]
+                dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
                 found = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
@@ -287,6 +293,8 @@ def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -
     folder = runs.open_run(run)
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
+    if config.model.pretrained and pretrained.load(config.model.pretrained).fingerprint != runs.read_encoder(folder):
+        raise RunError(f"{config.model.pretrained} is not the encoder that {folder} was trained with; put that back")
     model = build(config, vocab)
     runs.read_weights(folder, model)
     parser = parser_of(model, vocab, formalism, config, "cpu" if onnx else device)
@@ -294,6 +302,8 @@ def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -
         from lagr.export import OnnxModel
 
         parser = only_lagr(parser, "--onnx")
+        if parser.pretrained:
+            raise RunError("--onnx: a run with a pretrained encoder can't be run from an ONNX file")
         parser.run_model = OnnxModel(onnx, parser.model)
     return parser
 
@@ -302,7 +312,9 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
     if config.model.kind == "seq2seq":
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
-    return LAGr(*vocab.sizes, **config.model.options())
+    options = config.model.options()
+    encoder = options.pop("pretrained")
+    return LAGr(*vocab.sizes, **options, features=pretrained.load(encoder).width if encoder else 0)
 
 
 def parser_of(

@@ -54,12 +54,16 @@ def open_run(folder: str | Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, config: Config, formalism: str | None, data: str = "", why: Sequence[str] = ()) -> None:
-    """data: the fingerprint of the training data, so that nothing else can be taken for it later.
+def write_config(
+    folder: Path, config: Config, formalism: str | None, data: str = "", why: Sequence[str] = (), encoder: str = ""
+) -> None:
+    """data, encoder: fingerprints of the training data and of the pretrained encoder, if there is one, so that nothing
+    else can be taken for them later.
 
     why: reasons for the settings, one a line, as comments before them.
     """
-    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n\n'
+    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n'
+    about += f'encoder = "{encoder}"\n\n' if encoder else "\n"
     reasons = "".join(f"# {line}\n" for line in why) + ("\n" if why else "")
     write_text(folder / CONFIG, reasons + about + to_toml(config))
 
@@ -79,6 +83,11 @@ def read_config(folder: Path) -> tuple[Config, str | None]:
 def read_fingerprint(folder: Path) -> str:
     """Of the data that a run was trained on."""
     return str(_about(read_toml(folder / CONFIG)).get("data", ""))
+
+
+def read_encoder(folder: Path) -> str:
+    """The fingerprint of the pretrained encoder that a run was trained with."""
+    return str(_about(read_toml(folder / CONFIG)).get("encoder", ""))
 
 
 def _about(raw: dict[str, Any]) -> dict[str, Any]:

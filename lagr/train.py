@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import __version__, memory, runs
+from lagr import __version__, memory, pretrained, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack, pack_forms
 from lagr.config import Config, override
@@ -80,10 +80,12 @@ def train(
     with memory.explained("training", memory.training_advice(len(configs))):
         trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
         if not resume:
+            name = config.model.pretrained
+            encoder = pretrained.load(name).fingerprint if name else ""
             runs.create(out)
             for folder, its_config in zip(folders, configs, strict=True):
                 folder.mkdir(exist_ok=True)
-                runs.write_config(folder, its_config, source.formalism, data, why)
+                runs.write_config(folder, its_config, source.formalism, data, why, encoder)
                 runs.write_text(folder / runs.VOCAB, vocab.to_json())
         reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
@@ -151,7 +153,8 @@ class Trainer:
         if model.kind == "seq2seq":
             written_as = spelling(self.source.formalism, self.config.data.form)
             return FormObjective(pack_forms(examples, self.vocab, written_as, model.longest_form, self.device))
-        data = pack(examples, self.vocab, model.graph_layers, self.device)
+        encoder = pretrained.load(model.pretrained) if model.pretrained else None
+        data = pack(examples, self.vocab, model.graph_layers, self.device, encoder)
         first = self._first_alignments(examples, data.batch.alignment)
         if not self.config.train.unknown:
             return GraphObjective(data, self.config.align, first, len(self.runs))
