@@ -194,7 +194,7 @@ def _train(options: argparse.Namespace) -> None:
     ):
         if name and Path(name).exists():  # one's own: the run folder should find it from anywhere
             settings = config.override(settings, [(section, key, str(Path(name).resolve()))])
-    out = Path(options.out or Path("runs") / Path(options.preset).stem)
+    out = _run_folder(options)
     source = _source(settings, options.data)
 
     from lagr.train import train
@@ -217,11 +217,13 @@ def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
     choices = choose.choose(source, choose_device(given.get("train.device", "auto")))
     settings = choose.configure(source, choices)
     lines = [str(choice) for choice in choose.without(choices, given)]
-    folder = options.out or Path("runs") / Path(options.preset).stem
-    print(
-        "\nchosen for this data:", *lines, f"All settings will be in {folder}/config.toml.", sep="\n  ", file=sys.stderr
-    )
+    where = f"all settings, to edit and train from: {_run_folder(options) / 'config.toml'}"
+    print("\nchosen for this data:", *lines, where, sep="\n  ", file=sys.stderr)
     return settings, lines
+
+
+def _run_folder(options: argparse.Namespace) -> Path:
+    return Path(options.out or Path("runs") / Path(options.preset).resolve().stem)
 
 
 def _print_report(report: dict[str, Any], out: Path) -> None:

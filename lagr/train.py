@@ -59,8 +59,9 @@ def train(
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
-    copied = copied_labels(examples, config.model.graph_layers) if config.data.copy else None
-    vocab = Vocabulary.of(examples, written_as, copied, shapes=config.train.unknown > 0)
+    labels = config.model.kind == "lagr"  # and does not write forms
+    copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
+    vocab = Vocabulary.of(examples, written_as, copied, shapes=labels and config.train.unknown > 0)
     data = fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
