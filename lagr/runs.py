@@ -64,7 +64,8 @@ def write_config(
     """
     about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n'
     about += f'encoder = "{encoder}"\n\n' if encoder else "\n"
-    reasons = "".join(f"# {line}\n" for line in why) + ("\n" if why else "")
+    printable = ("".join(c if c.isprintable() else " " for c in line) for line in why)  # they may quote the data
+    reasons = "".join(f"# {line}\n" for line in printable) + ("\n" if why else "")
     write_text(folder / CONFIG, reasons + about + to_toml(config))
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lagr
-from lagr import config
+from lagr import config, runs
 from lagr.align import Target, infer_alignment
 from lagr.associate import associated_alignments
 from lagr.batch import pack
@@ -253,6 +253,12 @@ def test_names_numbers_and_identifiers_never_seen_are_parsed(
     toml = tmp_path / "run" / "config.toml"
     assert "# data.copy = true: " in toml.read_text(encoding="utf-8")
     assert config.load(str(toml)) == parser.config and parser.config.train.steps == 400
+
+
+def test_a_reason_that_quotes_odd_characters_leaves_the_settings_readable(tmp_path: Path) -> None:
+    runs.write_config(tmp_path, config.Config(), None, why=["in “a\nb\x07 = [”", "another"])
+    assert runs.read_config(tmp_path)[0] == config.Config()
+    assert (tmp_path / runs.CONFIG).read_text(encoding="utf-8").startswith("# in “a b  = [”\n# another\n\n[about]")
 
 
 def test_data_that_is_wrong_is_refused_by_its_line_before_anything_is_written(

@@ -43,9 +43,7 @@ def test_the_links_lead_somewhere() -> None:
 
 
 def test_the_commands_are_understood() -> None:
-    commands = re.findall(r"^\$ lagr (.+)$", README, re.M) + re.findall(
-        r"`lagr (train quickstart --data[^`]+)`", README
-    )
+    commands = re.findall(r"^\$ lagr (.+)$", README, re.M) + re.findall(r"`lagr (train my.jsonl[^`]*)`", README)
     assert len(commands) >= 3
     import shlex
 
