@@ -123,6 +123,10 @@ def _size(rows: int, device: str) -> Choice:
         "train.learning_rate": 2e-3 if width == 64 else 5e-4,
         "train.warmup": 100,
     }
+    if device == "cpu":
+        settings["train.threads"] = (
+            1  # two are no faster on so small a model, and wait for each other on a busy machine
+        )
     return Choice(settings, f"a model for {rows:,} training sentences on a {'CPU' if device == 'cpu' else 'GPU'}")
 
 

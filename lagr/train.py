@@ -78,7 +78,7 @@ def train(
             raise RunError(f"{out} is finished: there is nothing to resume")
     else:
         runs.check_free(out)
-    with memory.explained("training", memory.training_advice(len(configs))):
+    with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):
         trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
         if not resume:
             name = config.model.pretrained
@@ -380,6 +380,17 @@ def _difference(saved: Config, given: Config) -> str:
     one, other = saved.to_dict(), given.to_dict()
     section, key = next((s, k) for s in one for k in one[s] if one[s][k] != other[s][k])
     return f"{section}.{key} is {one[section][key]!r}, not {other[section][key]!r},"
+
+
+@contextmanager
+def _threads(wanted: int) -> Iterator[None]:
+    """Lets torch take so many threads of the CPU; 0: as many as it does anyway."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +19,15 @@ from lagr.associate import associated_alignments
 from lagr.batch import pack
 from lagr.chance import make_keys
 from lagr.choose import choose, configure, is_data, without
-from lagr.cli import main
+from lagr.cli import main, understand
 from lagr.copying import copied_labels
-from lagr.datasets import Example, check, jsonl, mini, open_source
+from lagr.datasets import Example, Source, check, jsonl, open_source
+from lagr.datasets.mini import generate
 from lagr.errors import DataError
 from lagr.forget import Forget
 from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution
+from lagr.train import train
 from lagr.vocab import UNKNOWN, Vocabulary, shape
 
 QUICK = {
@@ -50,11 +54,19 @@ def rows_of(examples: Sequence[Example], alignments: int = 0) -> list[dict[str, 
     return rows
 
 
+def test_the_commands_of_the_page_are_understood() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "own-data.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (?:HF_HUB_OFFLINE=1 )?lagr (.+)$", page, re.M)
+    assert len(commands) >= 8
+    for command in commands:
+        understand(shlex.split(command))
+
+
 # How a file is divided.
 
 
 def test_a_sentence_is_in_one_part_and_stays_there_when_rows_are_added(tmp_path: Path) -> None:
-    rows = rows_of(mini.generate(300)["train"])
+    rows = rows_of(generate(300)["train"])
     again = [*rows[150:], *rows]  # half of the sentences twice
     parts = []
     for name, some in (("few.jsonl", rows[:200]), ("all.jsonl", again)):
@@ -65,7 +77,7 @@ def test_a_sentence_is_in_one_part_and_stays_there_when_rows_are_added(tmp_path:
 
 
 def test_check_says_which_sentences_of_a_part_are_in_train_too(tmp_path: Path) -> None:
-    rows = rows_of(mini.generate(30)["train"])
+    rows = rows_of(generate(30)["train"])
     write(tmp_path / "train.jsonl", rows)
     write(tmp_path / "test.jsonl", rows[:4])
     counts = check.check(open_source(str(tmp_path)))
@@ -100,7 +112,7 @@ def chosen(tmp_path: Path, rows: Sequence[dict[str, object]], device: str = "cpu
     [(0, "weak", "no alignments"), (60, "strong", "every training sentence"), (20, "weak", "of 60 training sentences")],
 )
 def test_supervision_follows_from_the_alignments(tmp_path: Path, aligned: int, supervision: str, why: str) -> None:
-    write(tmp_path / "train.jsonl", rows_of(mini.generate(60)["train"], aligned))
+    write(tmp_path / "train.jsonl", rows_of(generate(60)["train"], aligned))
     source = open_source(str(tmp_path))
     choices = choose(source, "cpu")
     assert configure(source, choices).align.supervision == supervision
@@ -122,8 +134,17 @@ def test_more_data_takes_more_steps_and_a_gpu_a_larger_model(tmp_path: Path) -> 
     assert few.train.steps < many.train.steps and many.model.width < on_gpu.model.width
 
 
+def test_a_small_model_takes_one_thread_and_gives_the_others_back(
+    tmp_path: Path, mini: Source, small_config: config.Config
+) -> None:
+    before = torch.get_num_threads()
+    few = [("train", "steps", 1), ("train", "threads", 1), ("train", "evaluate_limit", 1)]
+    (report,) = train(config.override(small_config, few), mini, tmp_path / "run")
+    assert "CPU, 1 threads" in report["machine"] and torch.get_num_threads() == before
+
+
 def test_what_is_given_is_not_chosen_and_presets_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_source(str(write(tmp_path / "data.jsonl", rows_of(mini.generate(60)["train"]))))
+    source = open_source(str(write(tmp_path / "data.jsonl", rows_of(generate(60)["train"]))))
     left = without(choose(source, "cpu"), {"model.graph_layers", "train.steps"})
     keys = {key for choice in left for key in choice.settings}
     assert "model.graph_layers" not in keys and "train.steps" not in keys and "train.batch" in keys
@@ -264,7 +285,7 @@ def test_a_reason_that_quotes_odd_characters_leaves_the_settings_readable(tmp_pa
 def test_data_that_is_wrong_is_refused_by_its_line_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = rows_of(mini.generate(30)["train"])
+    rows = rows_of(generate(30)["train"])
     file = write(
         tmp_path / "my.jsonl", [*rows, {"text": "Ida sang .", "graph": {"nodes": ["a"], "edges": [[0, "x", 7]]}}]
     )
