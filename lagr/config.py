@@ -61,8 +61,9 @@ class Model:
     longest_form: int = option(512, "tokens after which a form is broken off", kind="seq2seq")
 
     def options(self) -> dict[str, Any]:
-        """What the model of this kind is built with."""
-        wanted = (f.name for f in fields(self) if f.name != "kind" and f.metadata["kind"] in ("", self.kind))
+        """What the model of this kind is built with; of a pretrained encoder it need know the width alone."""
+        own = [f for f in fields(self) if f.name not in ("kind", "pretrained")]
+        wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}
 
 

@@ -312,9 +312,9 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
     if config.model.kind == "seq2seq":
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
-    options = config.model.options()
-    encoder = options.pop("pretrained")
-    return LAGr(*vocab.sizes, **options, features=pretrained.load(encoder).width if encoder else 0)
+    encoder = config.model.pretrained
+    features = pretrained.load(encoder).width if encoder else 0
+    return LAGr(*vocab.sizes, **config.model.options(), features=features)
 
 
 def parser_of(
