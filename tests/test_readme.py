@@ -80,5 +80,6 @@ def test_the_public_surface_is_this() -> None:
 def test_the_papers_presets_leave_everything_new_off() -> None:
     for name in config.presets():
         if name.startswith(("cogs", "cfq")):
-            align = config.load(name).align
-            assert align.start == "model" and align.hold == 0, name
+            settings = config.load(name)
+            assert settings.align.start == "model" and settings.align.hold == 0, name
+            assert not settings.data.copy and not settings.train.unknown and not settings.model.pretrained, name
