@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lagr.chance import normal
 from lagr.matching import best_assignment
@@ -35,6 +35,9 @@ class Target:
     sources: Tensor  # (B, G), the node an edge leaves
     labels: Tensor  # (B, G)
     targets: Tensor  # (B, G), the node it enters
+    valencies: Tensor | None = (
+        None  # (B, J, 2), which edge labels leave a node and enter it, where a model says that too
+    )
     allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
 
 
@@ -47,7 +50,11 @@ def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
     pair = at.gather(1, target.sources) * slots + at.gather(1, target.targets)
     pair = torch.where(target.labels != NULL, pair, slots * slots)
     edges = target.labels.new_zeros(B, slots * slots + 1).scatter_(1, pair, target.labels)[:, :-1]
-    return GraphLabels(nodes, edges.view(B, slots, slots))
+    valencies = target.valencies
+    if valencies is not None:
+        empty = valencies.new_zeros(B, slots + 1, 2)
+        valencies = empty.scatter_(1, at[..., None].expand(-1, -1, 2), valencies)[:, :slots]
+    return GraphLabels(nodes, edges.view(B, slots, slots), valencies)
 
 
 def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
@@ -61,20 +68,11 @@ def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
     gain = of_label - log_probs[:, NULL, None]
     if target.allowed is not None:
         gain = gain.masked_fill(~target.allowed, FORBIDDEN)
-    return gain if dist.valency_log_probs is None else gain + valency_gain(dist.valency_log_probs, target)
-
-
-def valency_gain(log_probs: Tensor, target: Target) -> Tensor:
-    """What node j gains in slot m by its valencies, over none: they are labels of the node too.   (B, J, M)"""
-    B, J = target.nodes.shape
-    E, numbers = log_probs.shape[-2:]
-    ends = torch.stack([target.sources, target.targets], dim=1)  # (B, 2, G)
-    place = ends * (E + 1) + target.labels[:, None]
-    counts = place.new_zeros(B, 2, J * (E + 1)).scatter_add_(2, place, torch.ones_like(place))
-    counts = counts.view(B, 2, J, E + 1)[..., 1:].clamp(max=numbers - 1).transpose(1, 2)  # (B, J, 2, E)
-    chosen = nn.functional.one_hot(counts, numbers).to(log_probs.dtype).flatten(2)
-    gain = log_probs - log_probs[..., :1]
-    return chosen @ gain.flatten(2).transpose(1, 2)
+    if dist.valency_log_probs is not None and target.valencies is not None:  # labels of the node too
+        log_probs = dist.valency_log_probs.permute(0, 2, 3, 1)  # (B, 2, valencies, M)
+        chosen = target.valencies.transpose(1, 2)[..., None].expand(-1, -1, -1, log_probs.shape[3])
+        gain = gain + (log_probs.gather(2, chosen) - log_probs[:, :, :1]).sum(1)
+    return gain
 
 
 def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:

@@ -46,9 +46,10 @@ class Batch:
 class Packed:
     """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    table: Tensor  # (examples, N + 2·J + 3·G + 1), and J more where labels may be copied
+    table: Tensor  # (examples, N + 2·J + 3·G + 1), 2·J more with valencies, and J more where labels may be copied
     sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
+    valencies: bool = False
     graph_layers: int = 1
     copies: bool = False
     features: Tensor | None = None  # (examples, N, F)
@@ -66,13 +67,14 @@ class Packed:
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
-        columns = torch.split(table, [N, J, J, G, G, G, 1, *([J] if self.copies else [])], dim=1)
-        cut = (tokens, nodes, nodes, edges, edges, edges, 1, nodes)[: len(columns)]
-        words, labels, alignment, sources, edge_labels, targets, lengths = (
-            part[:, :n] for part, n in zip(columns[:7], cut[:7], strict=True)
-        )
-        allowed = slots_to_copy(words, columns[7][:, :nodes], self.graph_layers) if self.copies else None
-        return Batch(words, lengths[:, 0], Target(labels, sources, edge_labels, targets, allowed), alignment)
+        widths = [N, J, J, G, G, G, 1, 2 * J * self.valencies, J * self.copies]
+        *columns, valencies, copied = torch.split(table, widths, dim=1)
+        cut = (tokens, nodes, nodes, edges, edges, edges, 1)
+        words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
+        sources, names, targets = graph
+        of_nodes = valencies.reshape(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
+        allowed = slots_to_copy(words, copied[:, :nodes], self.graph_layers) if self.copies else None
+        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed), alignment)
 
 
 def pack(
@@ -88,6 +90,7 @@ def pack(
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
     copied = np.full((n, J if vocab.copies else 0), NOT_COPIED, np.int64)
+    valencies = np.zeros((2, n, J if vocab.leaving else 0), np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
         _check_fits(example, graph_layers)
@@ -100,14 +103,23 @@ def pack(
                     nodes[row, j] = vocab.node_numbers[label]
             for g, edge in enumerate(graph.edges):
                 edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
+            if vocab.leaving:
+                valencies[:, row, : len(graph.nodes)] = vocab.valencies(graph)
         except KeyError as error:
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], copied], axis=1)
-    packed = torch.from_numpy(table).to(device)
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied], axis=1)
     features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
-    return Packed(packed, (int(N), int(J), int(G)), buckets(sizes), graph_layers, vocab.copies, features)
+    return Packed(
+        torch.from_numpy(table).to(device),
+        (int(N), int(J), int(G)),
+        buckets(sizes),
+        bool(vocab.leaving),
+        graph_layers,
+        vocab.copies,
+        features,
+    )
 
 
 def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:

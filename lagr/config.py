@@ -48,7 +48,7 @@ class Model:
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
     valency: int = option(
-        0, "also predict how many edges of a label leave and enter a node, up to so many; 0: don't", kind="lagr"
+        0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
     pretrained: str = option(
         "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
@@ -61,8 +61,8 @@ class Model:
     longest_form: int = option(512, "tokens after which a form is broken off", kind="seq2seq")
 
     def options(self) -> dict[str, Any]:
-        """What the model of this kind is built with; of a pretrained encoder it need know the width alone."""
-        own = [f for f in fields(self) if f.name not in ("kind", "pretrained")]
+        """What the model of this kind is built with, besides the sizes that its vocabulary and its encoder have."""
+        own = [f for f in fields(self) if f.name not in ("kind", "valency", "pretrained")]
         wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lagr.graph import Edge, Graph
-from lagr.model import NULL, GraphDistribution, GraphLabels, valencies
-from lagr.valency import best_edges
+from lagr.model import NULL, GraphDistribution, GraphLabels
+from lagr.valency import Valencies, best_edges
 from lagr.vocab import Vocabulary
 
 
@@ -46,8 +46,8 @@ def decode(
     else:
         labels = torch.zeros_like(joined, dtype=torch.long)
         labels[at_edge] = edge_labels
-        labels = agreeing(dist, occupied, labels)
-        wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels))
+        labels, numbers = agreeing(dist, occupied, labels, vocab)
+        wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels, numbers))
         joined = labels != NULL
         at_edge = joined.nonzero(as_tuple=True)
         edge_labels = labels[at_edge]
@@ -85,16 +85,32 @@ def _tokens(
     return (sentences[b][slot // layers] for b, slot in zip(*(at.tolist() for at in at_node), strict=True))
 
 
-def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor) -> Tensor:
-    """The edges with those of some sentences chosen again: where their numbers are not the likeliest valencies."""
+def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary) -> tuple[Tensor, Tensor]:
+    """The edges, with those of some sentences chosen again: where their valencies are not the likeliest; and valencies.
+
+    → (B, M, M), (B, M, 2)
+    """
     assert dist.valency_log_probs is not None
-    likeliest = dist.valency_log_probs.argmax(-1)
-    here = valencies(labels, *dist.valency_log_probs.shape[-2:])
-    disagree = ((here != likeliest).flatten(2).any(2) & occupied).any(1)
+    E, known = len(vocab.edge_labels), Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
+    tables = [torch.from_numpy(table).to(labels.device) for table in (known.leaving, known.entering)]
+    numbers = dist.valency_log_probs.argmax(-1) * occupied[..., None]
+    say = torch.stack([table[numbers[..., way]] for way, table in enumerate(tables)], dim=2)
+    disagree = (counts(labels, E, vocab.most) != say).flatten(1).any(1)
     for b in disagree.nonzero()[:, 0].tolist():
         at = occupied[b].nonzero()[:, 0]
         edges = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
-        numbers = dist.valency_log_probs[b, at].double().cpu().numpy()
-        best = best_edges(edges[..., 1:] - edges[..., :1], numbers[:, 0], numbers[:, 1])
+        log_probs = dist.valency_log_probs[b, at].double().cpu().numpy()
+        leaving, entering = (log_probs[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
+        best = best_edges(edges[..., 1:] - edges[..., :1], leaving, entering, known)
         labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(best)).to(labels.device)
-    return labels
+        there = counts(labels[b : b + 1], E, vocab.most)[0]
+        for way, table in enumerate(tables):
+            numbers[b, :, way] = (there[:, way, None] == table).all(2).int().argmax(1)
+    return labels, numbers
+
+
+def counts(edges: Tensor, labels: int, most: int) -> Tensor:
+    """How many edges of each label but null leave a slot, and how many enter it.   (B, M, M) → (B, M, 2, E − 1)"""
+    both = torch.stack([edges, edges.transpose(1, 2)], dim=2)  # (B, M, 2, M)
+    found = edges.new_zeros(*both.shape[:3], labels + 1).scatter_add_(3, both, torch.ones_like(both))[..., 1:]
+    return found.clamp(max=most) if most else found

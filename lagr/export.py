@@ -51,7 +51,7 @@ def export_onnx(model: LAGr, file: Path) -> None:
             example,
             str(file),
             input_names=["tokens", "lengths"],
-            output_names=["node_log_probs", "edge_log_probs", *(["valency_log_probs"] if model.valency else [])],
+            output_names=["node_log_probs", "edge_log_probs", *(["valency_log_probs"] if max(model.valencies) else [])],
             dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
             dynamo=True,
             external_data=False,

@@ -25,6 +25,9 @@ class GraphLabels:
 
     nodes: Tensor  # (B, M)
     edges: Tensor  # (B, M, M), from the second axis' slot to the third's
+    valencies: Tensor | None = (
+        None  # (B, M, 2), which edge labels leave a slot and enter it, where a model says that too
+    )
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,7 @@ class GraphDistribution:
     node_log_probs: Tensor  # (B, M, V), log π
     edge_log_probs: Tensor  # (B, M, M, E), log ρ
     slots: Tensor  # (B, M), True where the slot exists; the others are padding and count nowhere
-    # (B, M, 2, E − 1, C + 1), optional: how many edges of a label leave and enter a slot, which a model may say too
-    valency_log_probs: Tensor | None = None
+    valency_log_probs: Tensor | None = None  # (B, M, 2, valencies), of what leaves a slot and of what enters it
 
     @classmethod
     def from_logits(cls, node_logits: Tensor, edge_logits: Tensor, slots: Tensor) -> GraphDistribution:
@@ -56,23 +58,14 @@ class GraphDistribution:
         nodes = self.node_log_probs.gather(-1, labels.nodes[..., None]).squeeze(-1)
         edges = self.edge_log_probs.gather(-1, labels.edges[..., None]).squeeze(-1)
         total = (nodes * self.slots).sum(1) + (edges * self.pairs).sum((1, 2))
-        if self.valency_log_probs is not None:
-            numbers = valencies(labels.edges, *self.valency_log_probs.shape[-2:])
-            of_slot = self.valency_log_probs.gather(-1, numbers[..., None]).sum((2, 3, 4))
+        if self.valency_log_probs is not None and labels.valencies is not None:
+            of_slot = self.valency_log_probs.gather(-1, labels.valencies[..., None]).sum((2, 3))
             total = total + (of_slot * self.slots).sum(1)
         return total
 
     def argmax(self) -> GraphLabels:
         """The likeliest complete graph: the likeliest label of each slot and pair. Padding holds null."""
         return GraphLabels(self.node_log_probs.argmax(-1) * self.slots, self.edge_log_probs.argmax(-1) * self.pairs)
-
-
-def valencies(edges: Tensor, labels: int, numbers: int) -> Tensor:
-    """How many edges of each label but null leave a slot, and how many enter it.   (B, M, M) → (B, M, 2, E − 1)"""
-    B, M, _ = edges.shape
-    both = torch.stack([edges, edges.transpose(1, 2)], dim=2)  # (B, M, 2, M)
-    counts = edges.new_zeros(B, M, 2, labels + 1).scatter_add_(3, both, torch.ones_like(both))
-    return counts[..., 1:].clamp(max=numbers - 1)
 
 
 class LAGr(nn.Module):
@@ -103,12 +96,15 @@ class LAGr(nn.Module):
         graph_layers: int = 1,
         edge_width: int = 0,
         positions: str = "sine",
-        valency: int = 0,
+        valencies: tuple[int, int] = (0, 0),
         features: int = 0,
     ) -> None:
-        """features: size of the vectors that a pretrained encoder gives of every token; 0: there is none."""
+        """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
+
+        features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
+        """
         super().__init__()
-        self.positions, self.valency = positions, valency
+        self.positions, self.valencies = positions, valencies
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
         self.encoders = 2 if encoders == "separate" else 1
@@ -125,8 +121,8 @@ class LAGr(nn.Module):
         self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
         self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
         self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
-        if valency:
-            self.valency_scorer = Affine(1, width, graph_layers * 2 * (edge_labels - 1) * (valency + 1))
+        if max(valencies):
+            self.valency_scorer = Affine(1, width, graph_layers * 2 * aligned(max(valencies)))
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, keys: Tensor | None = None, features: Tensor | None = None
@@ -172,9 +168,10 @@ class LAGr(nn.Module):
             token = torch.arange(M, device=encoded.device) // self.graph_layers
             queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
         numbers = None
-        if self.valency:
-            numbers = self.valency_scorer(for_nodes).view(S * B, M, 2, self.edge_labels - 1, self.valency + 1)
-            numbers = log_softmax(numbers)
+        if max(self.valencies):
+            numbers = self.valency_scorer(for_nodes).view(S * B, M, 2, -1)[..., : max(self.valencies)].float()
+            known = torch.arange(numbers.shape[-1], device=numbers.device) < numbers.new_tensor(self.valencies)[:, None]
+            numbers = log_softmax(numbers.masked_fill(~known, -torch.inf))
         return log_softmax(node_logits), edge_log_probs(queries, keys), numbers
 
     def compile_parts(self, tokens: int) -> None:

@@ -314,7 +314,7 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
     encoder = config.model.pretrained
     features = pretrained.load(encoder).width if encoder else 0
-    return LAGr(*vocab.sizes, **config.model.options(), features=features)
+    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, features=features, **config.model.options())
 
 
 def parser_of(

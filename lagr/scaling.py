@@ -38,10 +38,8 @@ from lagr.vocab import Vocabulary
 Row = dict[str, Any]
 MIB = 2**20
 # As many words and labels as CFQ has, about. The same for all settings, whichever of them their sentences have.
-WORDS, NODE_LABELS, EDGE_LABELS = (
-    tuple(f"{kind}{i}" for i in range(n)) for kind, n in (("w", 100), ("n", 80), ("e", 7))
-)
-VOCABULARY = Vocabulary(WORDS, NODE_LABELS, EDGE_LABELS)
+WORDS, NODES, EDGES = (tuple(f"{kind}{i}" for i in range(n)) for kind, n in (("w", 100), ("n", 80), ("e", 7)))
+VOCABULARY = Vocabulary(WORDS, NODES, EDGES)
 EXAMPLES = 512
 
 
@@ -152,18 +150,15 @@ def measure(setting: Setting, steps: int = 0) -> Row:
     with TemporaryDirectory() as folder:
         if device == "cpu":  # so that what is loaded at the first step is not counted
             _trainer(PLANS[device], Setting(tokens=8, batch=1), Path(folder))._take_step()
-        before = resident("VmRSS")
+        before = torch.cuda.memory_allocated() if device == "cuda" else resident("VmRSS")
         trainer = _trainer(PLANS[device], setting, Path(folder))
         if steps:
             for _ in range(steps):
                 trainer._take_step()
             return {}
         took = step_milliseconds(trainer, 20 if device == "cuda" else 3)
-    if device == "cuda":
-        peak: int | None = torch.cuda.max_memory_allocated()
-    else:
-        highest = resident("VmHWM")
-        peak = None if before is None or highest is None else highest - before
+    highest = torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM")
+    peak = None if before is None or highest is None else highest - before
     model, (bucket,) = build(trainer.config, VOCABULARY), trainer.schedule.buckets
     needed = memory.training_bytes(trainer.config, model, bucket, EXAMPLES, setting.seeds, bf16=device == "cuda")
     return {

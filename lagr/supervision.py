@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +26,6 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         raise DataError(f"{source.name} has no training sentences")
     if config.model.kind == "seq2seq":
         return examples
-    if config.model.valency:
-        _check_valencies(examples, config.model.valency)
     layers = config.model.graph_layers
     if config.align.given:
         examples = _with_given_alignments(examples, config.align.given, source, layers)
@@ -48,16 +45,6 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         )
         for example in examples
     ]
-
-
-def _check_valencies(examples: Sequence[Example], most: int) -> None:
-    """A node with more edges of a label than the model can say would never be parsed rightly."""
-    for example in examples:
-        ends = Counter((way, edge[way], edge.label) for edge in example.graph.edges for way in (0, 2))
-        (_, _, label), number = max(ends.items(), key=lambda item: item[1], default=((0, 0, ""), 0))
-        if number > most:
-            sentence = " ".join(example.tokens)
-            raise DataError(f"a node of “{sentence}” has {number} edges {label}; set model.valency to {number} or more")
 
 
 def learned_alignments(run: Path, source: Source) -> list[Example]:

@@ -61,8 +61,8 @@ def train(
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
     labels = config.model.kind == "lagr"  # and does not write forms
     copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
-    vocab = Vocabulary.of(examples, written_as, copied, shapes=labels and config.train.unknown > 0)
-    data = fingerprint(examples)
+    shapes = labels and config.train.unknown > 0
+    vocab, data = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]

@@ -1,128 +1,257 @@
-"""Edges that agree with valencies: how many edges of each label leave and enter a node.
+"""Edges that agree with valencies: which edge labels leave a node, which enter it, and how many of each.
 
 Labels that are chosen one by one need not fit together: a verb may be sure to have one agent, while no single edge
-says so, or two do. Here the edges are chosen together, so that
+says so, or two do. Here edges and valencies are chosen together, so that every node has the edges that its valencies
+say, and
 
-    Σ edges (log p(label) − log p(null))  +  Σ nodes, labels (log p(number that leave) + log p(number that enter))
+    Σ nodes (log p(what leaves) + log p(what enters))  +  w · Σ edges (log p(label) − log p(null))
 
-is as large as possible. Three ways find the same answer, each where the one before it can't:
-where the likeliest labels agree already, they are the answer (decode.py looks for that, for whole batches);
-else each label is an assignment problem, whose answer holds if it breaks no rule that it leaves out;
-else all labels together are an integer program.
+is as large as possible. w is small: valencies say how many edges there are, and edges say between whom. (In a sentence
+longer than any in training, the score of a pair far apart is the wildest guess that a model makes, and there are many.)
+
+Where the likeliest edges have the likeliest valencies, they are the answer: decode.py looks for that, for whole
+batches. Else a dynamic program over the nodes finds valencies that fit together, the likeliest first: of every label as
+many edges must leave nodes as enter them. An assignment problem for each label finds their edges; only where two labels
+want the same pair of nodes, or numbers are open, does that take an integer program. It ends when no valencies that are
+less likely can make up for it by their edges, or when they are less likely by more than REACH.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from operator import add, sub
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
 
-NEVER = -1e4  # stands for log 0: far below any other sum, and small enough for a solver's tolerances
-TOLERANCE = 1e-6
+BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)  # how much less likely than the likeliest; one after the other
+EDGE_WEIGHT = 0.03  # w
+MOST_STATES, MOST_OPTIONS = 2_000, 32  # that the dynamic program keeps for a node, the best ones; real data has fewer
+REACH = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
+TRIES = 16  # how many valencies of all nodes are tried at most
+SECONDS = 1.0  # that an integer program may take
 
 
-def best_edges(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True)
+class Valencies:
+    """What the numbers of valencies mean."""
+
+    leaving: np.ndarray  # (valencies, E), how many edges of each label; the first has none
+    entering: np.ndarray
+    most: int = 0  # this number of edges means as many or more; 0: all numbers are exact
+
+
+def best_edges(
+    gain: np.ndarray,
+    leaving: np.ndarray,
+    entering: np.ndarray,
+    known: Valencies,
+    reach: float = REACH,
+    tries: int = TRIES,
+) -> np.ndarray:
     """The label of every ordered pair of n nodes, 0 for none.   (n, n)
 
     gain (n, n, E): what an edge of a label gains over none, labels counted from 1 (gain[..., 0] is label 1's).
-    leaving, entering (n, E, C + 1): log-probabilities of 0, 1, …, C edges; more than C are impossible.
+    leaving, entering (n, valencies): log-probabilities.
     """
-    gain, leaving, entering = (np.maximum(np.nan_to_num(x, neginf=NEVER), NEVER) for x in (gain, leaving, entering))
-    chosen = np.stack([_assignment(gain[..., e], leaving[:, e], entering[:, e]) for e in range(gain.shape[2])], axis=2)
-    if not _is_exact(chosen, leaving, entering):
-        chosen = _program(gain, leaving, entering)
-    return np.where(chosen.any(2), chosen.argmax(2) + 1, 0)
+    best, found, least = np.zeros(gain.shape, np.int64), -np.inf, np.inf
+    most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
+    for lost, gives, takes in islice(fitting(leaving, entering, known), tries):
+        if most - lost <= found or lost > least + reach:
+            break
+        chosen = edges_between(gain, gives, takes, known.most)
+        if chosen is not None and (worth := EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost) > found:
+            best, found, least = chosen, worth, min(least, lost)
+    return np.where(best.any(2), best.argmax(2) + 1, 0)
 
 
-def total(labels: np.ndarray, gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> float:
-    """What a choice of edges is worth."""
-    chosen = labels[..., None] == np.arange(1, gain.shape[2] + 1)
-    out, into = chosen.sum(1), chosen.sum(0)
-    if max(out.max(initial=0), into.max(initial=0)) >= leaving.shape[2]:
-        return -np.inf
-    numbers = sum(np.take_along_axis(x, n[..., None], 2).sum() for x, n in ((leaving, out), (entering, into)))
-    return float(gain[chosen].sum() + numbers)
+State = tuple[int, ...]  # for each label, how many more edges leave than enter; then which leave, and enter, openly
+Option = tuple[State, float]  # what a valency adds to the state, and how much less likely it is than the likeliest
 
 
-def _assignment(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> np.ndarray:
-    """How often each pair is chosen if parallel edges were allowed, and more edges never gained more than fewer.
+def fitting(
+    leaving: np.ndarray, entering: np.ndarray, known: Valencies
+) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+    """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
-    A node stands in the problem C times; its c-th edge brings what the number c gains over c − 1.   (n, n)
+    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
+    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
     """
-    n, C = len(gain), leaving.shape[1] - 1
-    first, second = (np.diff(_concave(x), axis=1) for x in (leaving, entering))  # (n, C)
-    worth = gain[:, None, :, None] + first[:, :, None, None] + second[None, None]
-    worth = worth.reshape(n * C, n * C)
-    rows, columns = linear_sum_assignment(np.maximum(worth, 0), maximize=True)
-    taken = worth[rows, columns] > 0
-    chosen = np.zeros((n, n), np.int64)
-    np.add.at(chosen, (rows[taken] // C, columns[taken] // C), 1)
-    return chosen
+    E, n, done = known.leaving.shape[1], len(leaving), 0.0
+    losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
+    # Where all fits, prices on the labels cancel out; with the right ones, what fits is nearly likeliest everywhere.
+    price = np.zeros(E) if known.most else _prices(losses, known)
+    priced = [losses[0] + known.leaving @ price, losses[1] - known.entering @ price]
+    least = [x.min(1, keepdims=True) for x in priced]
+    paid = float(sum(x.sum() for x in least))
+    choices: list[list[Option]] = []
+    for way, table in enumerate((known.leaving, known.entering)):
+        steps = _steps(table, way, known.most)
+        choices += [list(zip(steps, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
+    for bound in BOUNDS:
+        near = [_likely(options, bound) for options in choices]
+        ahead = [[]] * (2 * n + 1) if known.most else _least_ahead(near, E)
+        layers: list[dict[State, float]] = [{(0,) * len(choices[0][0][0]): 0.0}]
+        for options, to_come in zip(near, ahead[1:], strict=True):
+            found: dict[State, float] = {}
+            for state, before in layers[-1].items():
+                for step, lost in options:
+                    after = tuple(map(add, state, step))
+                    worst = max(
+                        [table.get(more, np.inf) for table, more in zip(to_come, after, strict=False)], default=0
+                    )
+                    if before + lost + worst <= bound and before + lost < found.get(after, np.inf):
+                        found[after] = before + lost
+            if len(found) > MOST_STATES:
+                found = dict(heapq.nsmallest(MOST_STATES, found.items(), key=lambda item: item[1]))
+            layers.append(found)
+        for total, numbers in _paths(layers, choices, bound, E):
+            if total >= done:  # not one of an earlier bound
+                yield paid + total, known.leaving[list(numbers[:n])], known.entering[list(numbers[n:])]
+        done = np.nextafter(bound, np.inf)
 
 
-def _concave(values: np.ndarray) -> np.ndarray:
-    """The least concave function above the values of each row, at 0, 1, …, C."""
-    result = values.copy()
-    C = values.shape[1] - 1
-    for low in range(C + 1):
-        for high in range(low + 2, C + 1):
-            for between in range(low + 1, high):
-                share = (between - low) / (high - low)
-                line = (1 - share) * values[:, low] + share * values[:, high]
-                result[:, between] = np.maximum(result[:, between], line)
-    return result
+def _prices(lost: list[np.ndarray], known: Valencies, rounds: int = 60) -> np.ndarray:
+    """What an edge of each label should cost at the node it leaves, and bring at the node it enters.   (E,)
+
+    By subgradients: a label that too many edges leave gets dearer. The best prices are those at which the cheapest
+    valencies, which need not fit, cost most: nothing that fits costs less.
+    """
+    price, best, most = np.zeros(known.leaving.shape[1]), np.zeros(known.leaving.shape[1]), -np.inf
+    for step in 3.0 * 0.93 ** np.arange(rounds):
+        numbers = [(lost[0] + known.leaving @ price).argmin(1), (lost[1] - known.entering @ price).argmin(1)]
+        more = known.leaving[numbers[0]].sum(0) - known.entering[numbers[1]].sum(0)
+        cost = sum(float(np.take_along_axis(x, k[:, None], 1).sum()) for x, k in zip(lost, numbers, strict=True))
+        cost += float(more @ price)
+        if cost > most:
+            best, most = price, cost
+        if not more.any():
+            break
+        price = price + step * more / np.abs(more).max()
+    return best
 
 
-def _is_exact(chosen: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> bool:
-    """Whether the assignments keep the rules they left out: one edge a pair, and numbers worth what they claimed."""
-    if (chosen.sum(2) > 1).any():
-        return False
-    for x, numbers in ((leaving, chosen.sum(1)), (entering, chosen.sum(0))):
-        flat, picked = x.reshape(-1, x.shape[2]), numbers.reshape(-1, 1)
-        claimed = np.take_along_axis(_concave(flat), picked, 1)
-        if (claimed > np.take_along_axis(flat, picked, 1) + TOLERANCE).any():
-            return False
-    return True
+def _steps(table: np.ndarray, way: int, most: int) -> list[State]:
+    """What each valency adds to the state."""
+    if not most:
+        return [tuple(row) for row in (table if way == 0 else -table).tolist()]
+    is_open = ((table == most) & (table > 0)).astype(int)
+    parts = [table, is_open, 0 * is_open] if way == 0 else [-table, 0 * is_open, is_open]
+    return [tuple(row) for row in np.concatenate(parts, axis=1).tolist()]
 
 
-def _program(gain: np.ndarray, leaving: np.ndarray, entering: np.ndarray) -> np.ndarray:
-    """All labels together, as an integer program over edges, numbers that leave and numbers that enter.   (n, n, E)"""
-    n, _, E = gain.shape
-    C = leaving.shape[2] - 1
-    # An edge that loses even with the best that its two ends could make of it is in no best graph.
-    most = [np.diff(x, axis=2).max(2) for x in (leaving, entering)]
-    source, target, label = np.nonzero(gain + most[0][:, None] + most[1][None] > 0)
-    chosen = np.zeros((n, n, E), np.int64)
-    if not len(source):
+def _likely(options: list[Option], bound: float) -> list[Option]:
+    """Those within the bound, the best ones, and that of no edges, which is the first."""
+    within = [option for option in options[1:] if option[1] <= bound]
+    return [options[0], *heapq.nsmallest(MOST_OPTIONS, within, key=lambda option: option[1])]
+
+
+def _least_ahead(choices: list[list[Option]], labels: int) -> list[list[dict[int, float]]]:
+    """Before each choice and after the last, for each label by itself: what it costs at least until it fits.
+
+    A table gives that for every number of edges by which more have left than entered; others can't come to fit.
+    """
+    tables: list[dict[int, float]] = [{0: 0.0}] * labels
+    ahead = [tables]
+    for options in reversed(choices):
+        tables = list(tables)
+        for label in range(labels):
+            least: dict[int, float] = {}
+            for step, lost in options:
+                least[step[label]] = min(lost, least.get(step[label], np.inf))
+            if set(least) == {0}:
+                continue  # nothing changes for this label
+            found: dict[int, float] = {}
+            for more, later in tables[label].items():
+                for step_of_label, lost in least.items():
+                    total = later + lost
+                    if total < found.get(more - step_of_label, np.inf):
+                        found[more - step_of_label] = total
+            tables[label] = found
+        ahead.append(tables)
+    return ahead[::-1]
+
+
+def _paths(
+    layers: list[dict[State, float]], choices: list[list[Option]], bound: float, labels: int
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """All ways through the layers that end where everything fits, with the numbers of their valencies; best first.
+
+    Backwards: what a state has cost so far is known exactly, so that what is best to go on with is best of all.
+    """
+    order = count()
+    heap: list[tuple[float, int, int, State, tuple[int, ...]]]
+    heap = [(lost, next(order), len(choices), end, ()) for end, lost in layers[-1].items() if _fits(end, labels)]
+    heapq.heapify(heap)
+    while heap:
+        total, _, at, state, numbers = heapq.heappop(heap)
+        if at == 0:
+            yield total, numbers
+            continue
+        later = total - layers[at][state]
+        for number, (step, lost) in enumerate(choices[at - 1]):
+            before = tuple(map(sub, state, step))
+            earlier = layers[at - 1].get(before, np.inf) + lost + later
+            if earlier <= bound and earlier < np.inf:
+                heapq.heappush(heap, (earlier, next(order), at - 1, before, (number, *numbers)))
+
+
+def _fits(state: State, labels: int) -> bool:
+    """Whether of every label as many edges leave as enter, or could: open numbers may be larger."""
+    more, givers, takers = state[:labels], state[labels : 2 * labels], state[2 * labels :]
+    if not givers:
+        return not any(more)
+    return all(m == 0 or (t if m > 0 else g) for m, g, t in zip(more, givers, takers, strict=True))
+
+
+def edges_between(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int = 0) -> np.ndarray | None:
+    """The edges that gain most, of those with these valencies (n, E); None if there are none.   (n, n, E)"""
+    chosen = np.zeros(gain.shape, np.int64)
+    for label in np.flatnonzero(gives.any(0)):
+        if most and max(gives[:, label].max(), takes[:, label].max()) >= most:
+            able = (gives[:, label] > 0)[:, None] & (takes[:, label] > 0)
+            chosen[..., label] = able & (gain[..., label] > 0)
+        else:
+            givers, takers = (np.repeat(np.arange(len(gain)), x[:, label]) for x in (gives, takes))
+            rows, columns = linear_sum_assignment(gain[..., label][givers[:, None], takers], maximize=True)
+            np.add.at(chosen[..., label], (givers[rows], takers[columns]), 1)
+    there = [np.minimum(x, most) if most else x for x in (chosen.sum(1), chosen.sum(0))]
+    if (chosen.sum(2) <= 1).all() and (there[0] == gives).all() and (there[1] == takes).all():
         return chosen
-    out, into = (_incidence(end * E + label, n * E) for end in (source, target))
-    pair = _incidence(np.unique(source * n + target, return_inverse=True)[1])
-    each = sparse.eye_array(n * E)
-    count, one = (sparse.kron(each, row[None]) for row in (np.arange(C + 1), np.ones(C + 1)))
-    rules = [
-        LinearConstraint(sparse.block_array(blocks, format="csr"), low, high)
-        for blocks, low, high in (
-            ([[out, -count, None], [into, None, -count]], 0, 0),  # the edges at an end are as many as its number says
-            ([[_nothing(one, out), one, None], [None, None, one]], 1, 1),  # an end has one number
-            ([[pair, _nothing(pair, one), _nothing(pair, one)]], 0, 1),  # a pair has at most one edge
-        )
-    ]
-    worth = np.concatenate([gain[source, target, label], leaving.reshape(-1), entering.reshape(-1)])
-    whole = np.ones(len(worth), np.int64)
-    found = milp(-worth, integrality=whole, bounds=Bounds(0, 1), constraints=rules)
-    assert found.x is not None  # no edges, and the number 0 everywhere, keep all rules
-    taken = found.x[: len(source)] > 0.5
+    return _program(gain, gives, takes, most)
+
+
+def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int) -> np.ndarray | None:
+    """The same as an integer program, for all labels together."""
+    n, _, E = gain.shape
+    source, target, label = np.nonzero((gives > 0)[:, None] & (takes > 0)[None])
+    if not len(source):
+        return None
+    pair = np.unique(source * n + target, return_inverse=True)[1]
+    rules = [LinearConstraint(_incidence(pair, int(pair.max()) + 1), 0, 1)]
+    for end, numbers in ((source, gives.reshape(-1)), (target, takes.reshape(-1))):
+        highest = np.where((numbers == most) & (numbers > 0), n, numbers)
+        rules.append(LinearConstraint(_incidence(end * E + label, n * E), numbers, highest))
+    found = milp(
+        -gain[source, target, label],
+        integrality=np.ones(len(source), np.int64),
+        bounds=Bounds(0, 1),
+        constraints=rules,
+        options={"time_limit": SECONDS},
+    )
+    if found.x is None:
+        return None
+    chosen = np.zeros(gain.shape, np.int64)
+    taken = found.x > 0.5
     chosen[source[taken], target[taken], label[taken]] = 1
     return chosen
 
 
-def _incidence(rows: np.ndarray, height: int | None = None) -> Any:
+def _incidence(rows: np.ndarray, height: int) -> Any:
     """A matrix with a 1 in each column, at the given row."""
-    height = int(rows.max()) + 1 if height is None else height
     return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(height, len(rows)))
-
-
-def _nothing(rows_of: Any, columns_of: Any) -> Any:
-    return sparse.csr_array((rows_of.shape[0], columns_of.shape[1]))

@@ -6,14 +6,17 @@ Where labels may be copied, the last node label is *copy*: a slot's label is its
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from lagr.datasets import Example
 from lagr.errors import RunError
 from lagr.forms import Spelling
+from lagr.graph import Graph
+
+Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter it
 
 SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
@@ -23,26 +26,33 @@ PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 class Vocabulary:
     """Words, node labels and edge labels, in the order of their numbers, without the reserved ones.
 
-    form_tokens: what seq2seq writes forms with. copies: whether there is the label *copy*.
+    form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
+    of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
+    copies: whether there is the label *copy*.
     """
 
     words: tuple[str, ...]
     node_labels: tuple[str, ...]
     edge_labels: tuple[str, ...]
     form_tokens: tuple[str, ...] = ()
+    leaving: tuple[Valency, ...] = ()
+    entering: tuple[Valency, ...] = ()
+    most: int = 0
     copies: bool = False
 
     @classmethod
     def of(
         cls,
-        examples: Iterable[Example],
+        examples: Sequence[Example],
         spelling: Spelling | None = None,
+        valency: int = 0,
         copied: Collection[str] | None = None,
         shapes: bool = False,
     ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
-        copied: node labels that are left to *copy*, if there is to be one. shapes: unknown words are told apart.
+        valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
+        left to *copy*, if there is to be one. shapes: unknown words are told apart.
         """
         words: set[str] = set(SHAPES if shapes else ())
         nodes: set[str] = set()
@@ -54,12 +64,36 @@ class Vocabulary:
             edges.update(edge.label for edge in example.graph.edges)
             if spelling and example.written_form is not None:
                 forms.update(spelling.split(example.written_form))
-
-        def ordered(found: set[str]) -> tuple[str, ...]:
-            return tuple(sorted(found))
-
         closed = nodes - set(copied or ())
-        return cls(ordered(words), ordered(closed), ordered(edges), ordered(forms), copies=copied is not None)
+        vocab = cls(tuple(sorted(words)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
+        vocab = replace(vocab, copies=copied is not None)
+        return vocab._with_valencies(examples, valency) if valency else vocab
+
+    def _with_valencies(self, examples: Sequence[Example], most: int) -> Vocabulary:
+        nothing = (0,) * len(self.edge_labels)
+        counted = [self.count_edges(example.graph) for example in examples]
+        if max((number for both in counted for way in both for node in way for number in node), default=0) <= most:
+            most = 0
+        ways = [{tuple(min(n, most or n) for n in node) for both in counted for node in both[way]} for way in (0, 1)]
+        leaving, entering = ((nothing, *sorted(way - {nothing})) for way in ways)
+        return replace(self, leaving=leaving, entering=entering, most=most)
+
+    def count_edges(self, graph: Graph) -> tuple[list[Valency], list[Valency]]:
+        """How many edges of each label leave each node of a graph, and how many enter it."""
+        leaving, entering = ([[0] * len(self.edge_labels) for _ in graph.nodes] for _ in range(2))
+        for source, label, target in graph.edges:
+            number = self.edge_numbers[label] - FIRST_LABEL
+            leaving[source][number] += 1
+            entering[target][number] += 1
+        return list(map(tuple, leaving)), list(map(tuple, entering))
+
+    def valencies(self, graph: Graph) -> tuple[list[int], list[int]]:
+        """The number of each node's valency, of what leaves it and of what enters it; one that is not known is none."""
+        ways = zip(self.count_edges(graph), self.valency_numbers, strict=True)
+        leaving, entering = (
+            [known.get(tuple(min(n, self.most or n) for n in v), 0) for v in way] for way, known in ways
+        )
+        return leaving, entering
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -71,6 +105,15 @@ class Vocabulary:
     def seq2seq_sizes(self) -> tuple[int, int]:
         """How many words and form tokens a model needs that writes forms."""
         return len(self.words) + FIRST_WORD, len(self.form_tokens) + FIRST_FORM_TOKEN
+
+    @property
+    def valency_sizes(self) -> tuple[int, int]:
+        return len(self.leaving), len(self.entering)
+
+    @cached_property
+    def valency_numbers(self) -> tuple[dict[Valency, int], dict[Valency, int]]:
+        leaving, entering = ({v: number for number, v in enumerate(way)} for way in (self.leaving, self.entering))
+        return leaving, entering
 
     @cached_property
     def word_numbers(self) -> dict[str, int]:
@@ -120,9 +163,11 @@ class Vocabulary:
     def from_json(cls, text: str) -> Vocabulary:
         try:
             raw: dict[str, Any] = json.loads(text)
-            found = (raw["words"], raw["node_labels"], raw["edge_labels"], raw.get("form_tokens", ()))
-            words, nodes, edges, forms = (tuple(map(str, kind)) for kind in found)
-            return cls(words, nodes, edges, forms, bool(raw.get("copies")))
+            known = (raw["words"], raw["node_labels"], raw["edge_labels"], raw.get("form_tokens", ()))
+            words, nodes, edges, forms = (tuple(map(str, kind)) for kind in known)
+            leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
+            most, copies = int(raw.get("most", 0)), bool(raw.get("copies"))
+            return cls(words, nodes, edges, forms, leaving, entering, most, copies)
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
 

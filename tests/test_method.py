@@ -33,12 +33,12 @@ def random_distribution(
     dist = GraphDistribution.from_logits(nodes, edges, present)
     if not valency:
         return dist
-    numbers = (torch.randn(B, M, 2, E - 1, valency + 1, generator=generator) * scale).log_softmax(-1)
+    numbers = (torch.randn(B, M, 2, valency, generator=generator) * scale).log_softmax(-1)
     return replace(dist, valency_log_probs=numbers)
 
 
-def random_target(nodes: list[int], V: int = 4, E: int = 3, seed: int = 0) -> Target:
-    """For every sentence that many nodes, with edges on about half of the pairs."""
+def random_target(nodes: list[int], V: int = 4, E: int = 3, seed: int = 0, valency: int = 0) -> Target:
+    """For every sentence that many nodes, with edges on about half of the pairs, and any of so many valencies."""
     generator = torch.Generator().manual_seed(seed)
     B, J = len(nodes), max(1, *nodes)
     labels = torch.zeros(B, J, dtype=torch.long)
@@ -49,7 +49,8 @@ def random_target(nodes: list[int], V: int = 4, E: int = 3, seed: int = 0) -> Ta
         rows.append([(s, int(torch.randint(1, E, (), generator=generator)), t) for s, t in pairs])
     G = max(1, *map(len, rows))
     edges = torch.tensor([row + [(0, NULL, 0)] * (G - len(row)) for row in rows])
-    return Target(labels, edges[..., 0], edges[..., 1], edges[..., 2])
+    valencies = torch.randint(valency, (B, J, 2), generator=generator) if valency else None
+    return Target(labels, edges[..., 0], edges[..., 1], edges[..., 2], valencies)
 
 
 def all_alignments(nodes: int, slots: int) -> Tensor:
@@ -76,15 +77,13 @@ def test_log_prob_is_the_sum_over_all_slots_and_pairs_that_exist() -> None:
 
 
 def test_valencies_count_in_the_log_prob() -> None:
-    dist = random_distribution([4, 2], valency=2)
-    labels = GraphLabels(torch.randint(4, (2, 4)), torch.randint(3, (2, 4, 4)))
+    dist = random_distribution([4, 2], valency=5)
+    labels = GraphLabels(torch.randint(4, (2, 4)), torch.randint(3, (2, 4, 4)), torch.randint(5, (2, 4, 2)))
     expected = []
     for b, n in enumerate((4, 2)):
         total = log_prob_by_loops(dist, labels, b)
-        for slot, label in itertools.product(range(n), (1, 2)):
-            edges = labels.edges[b]
-            for way, number in enumerate(((edges[slot] == label).sum(), (edges[:, slot] == label).sum())):
-                total += float(dist.valency_log_probs[b, slot, way, label - 1, min(2, int(number))])
+        for slot, way in itertools.product(range(n), (0, 1)):
+            total += float(dist.valency_log_probs[b, slot, way, labels.valencies[b, slot, way]])
         expected.append(total)
     torch.testing.assert_close(dist.log_prob(labels), torch.tensor(expected))
 
@@ -120,7 +119,7 @@ def test_rotated_products_depend_on_distances_alone() -> None:
     assert abs(near - other) > 1e-3
 
 
-@pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valency": 2}])
+@pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valencies": (5, 7)}])
 @pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
 def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
     encoder: str, encoders: str, graph_layers: int, beyond: dict[str, Any]
@@ -200,12 +199,14 @@ def test_the_score_of_an_alignment_is_what_its_graph_gains_over_the_empty_graph(
     sizes: list[tuple[int, int]], seed: int, valency: int
 ) -> None:
     nodes, slots = [list(column) for column in zip(*sizes, strict=True)]
-    dist, target = random_distribution(slots, seed=seed, valency=valency), random_target(nodes, seed=seed)
+    dist = random_distribution(slots, seed=seed, valency=valency)
+    target = random_target(nodes, seed=seed, valency=valency)
     alignment = torch.zeros_like(target.nodes)
     for b, (J, M) in enumerate(sizes):
         alignment[b, :J] = torch.randperm(M)[:J]
     M = dist.slots.shape[1]
-    empty = GraphLabels(torch.zeros(len(sizes), M, dtype=torch.long), torch.zeros(len(sizes), M, M, dtype=torch.long))
+    B = len(sizes)
+    empty = GraphLabels(*(torch.zeros(B, M, *rest, dtype=torch.long) for rest in ((), (M,), (2,))))
     gained = dist.log_prob(place(target, alignment, M)) - dist.log_prob(empty)
     torch.testing.assert_close(score(dist, target, alignment[:, None])[:, 0], gained, atol=1e-4, rtol=1e-4)
 

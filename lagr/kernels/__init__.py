@@ -5,7 +5,6 @@ words is too small for general matrix products, and what stands between the prod
 its own: here inputs and outputs go through memory once, and the rest stays on chip, in float32.
 """
 
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,19 +12,21 @@ import torch
 from torch import Tensor
 
 MOST_ROWS = 64  # tokens, or slots, that a program keeps on chip; longer sentences fill general products well
+HAS_TRITON = find_spec("triton") is not None
 LEAST = 16  # the smallest side of a product that the matrix units take
 
 
 def usable(x: Tensor) -> bool:
     """Whether there are kernels where this tensor is."""
-    return x.is_cuda and _has_triton()
+    return x.is_cuda and HAS_TRITON
 
 
 def fit(vectors: Tensor, rows: int, width: int) -> bool:
     """Whether a program can keep so many vectors of that width on chip. Only bf16 is small enough, and fast enough."""
     if not usable(vectors) or vectors.dtype != torch.bfloat16 or rows > MOST_ROWS:
         return False
-    return 4 * tile(rows) * tile(width) * vectors.element_size() <= _memory_on_chip(vectors.device)
+    needed = 4 * tile(rows) * tile(width) * vectors.element_size()
+    return needed <= int(_memory_on_chip(vectors.device))
 
 
 def tile(size: int) -> int:
@@ -39,12 +40,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **sizes: Any) ->
         kernel[grid](*arguments, **sizes)
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
-@cache
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # compiled code asks too, and the compiler can't look into a driver
 def _memory_on_chip(device: torch.device) -> int:
     from triton.runtime import driver
 
