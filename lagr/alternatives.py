@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lagr.confidence import PLAIN, Calibration
+from lagr.copying import tokens_at
 from lagr.model import NULL, GraphDistribution
 from lagr.vocab import Vocabulary
 
@@ -40,9 +42,10 @@ class Alternatives:
 def with_alternatives(
     found: Sequence[Decoded],
     dist: GraphDistribution,
-    vocab: Vocabulary,
     most: int,
+    vocab: Vocabulary,
     calibration: Calibration = PLAIN,
+    sentences: Sequence[Sequence[str]] | None = None,
 ) -> list[Decoded]:
     """The graphs that were decoded from the distribution, with the `most` likeliest labels of each slot and edge."""
     at_slot = dist.slots.nonzero(as_tuple=True)
@@ -54,14 +57,16 @@ def with_alternatives(
     ]
     at_edge = tuple(torch.tensor(pairs, device=dist.slots.device, dtype=torch.long).view(-1, 3).T)
 
-    def likeliest(probabilities: Tensor, name: Callable[[int], str]) -> Iterator[tuple[Choice, ...]]:
+    def likeliest(probabilities: Tensor, names: Iterable[Callable[[int], str]]) -> Iterator[tuple[Choice, ...]]:
         best = probabilities.topk(min(most, probabilities.shape[-1]))
-        for labels, its in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            names = (None if label == NULL else name(label) for label in labels)
-            yield tuple(map(Choice, names, its))
+        for labels, its, name in zip(best.indices.tolist(), best.values.tolist(), names, strict=False):
+            yield tuple(map(Choice, (None if label == NULL else name(label) for label in labels), its))
 
-    of_slots = likeliest(calibration.nodes(dist.node_log_probs[at_slot]), vocab.node_label)
-    of_edges = likeliest(calibration.edges(dist.edge_log_probs[at_edge]), vocab.edge_label)
+    tokens = tokens_at(zip(*(at.tolist() for at in at_slot), strict=True), sentences, dist.slots.shape[1])
+    of_slots = likeliest(
+        calibration.nodes(dist.node_log_probs[at_slot]), (partial(vocab.node_label, token=token) for token in tokens)
+    )
+    of_edges = likeliest(calibration.edges(dist.edge_log_probs[at_edge]), repeat(vocab.edge_label))
     counts = zip(dist.slots.sum(1).tolist(), (len(one.graph.edges) for one in found), strict=True)
     return [
         replace(one, alternatives=Alternatives(tuple(islice(of_slots, slots)), tuple(islice(of_edges, edges))))

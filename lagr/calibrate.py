@@ -205,7 +205,7 @@ def place_gold(parser: AnyParser, examples: Sequence[Example], parses: Sequence[
 def _is_known(example: Example, vocab: Vocabulary, graph_layers: int) -> bool:
     graph = example.graph
     fits = len(graph.nodes) <= len(example.tokens) * graph_layers
-    labels = all(label in vocab.node_numbers for label in graph.nodes)
+    labels = all(label in vocab.node_numbers or (vocab.copies and label in example.tokens) for label in graph.nodes)
     return fits and labels and all(edge.label in vocab.edge_numbers for edge in graph.edges)
 
 

@@ -18,7 +18,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config, named, results
+from lagr import __version__, choose, config, named, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
 from lagr.serve.limits import Limits
@@ -65,8 +65,12 @@ def build_parser() -> argparse.ArgumentParser:
         return parser
 
     train = verb("train", _train, "train a parser into a run folder")
-    train.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset (see `lagr presets`) or a file of settings")
-    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/PRESET")
+    train.add_argument(
+        "preset",
+        metavar="PRESET|FILE.toml|DATA",
+        help="a preset (see `lagr presets`), a file of settings, or your own data: a .jsonl file or a folder of them",
+    )
+    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/ and the name of the preset or file")
     train.add_argument("--resume", action="store_true", help="go on with an interrupted run, as if never interrupted")
     seeds = train.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
@@ -234,22 +238,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> None:
-    settings = config.load(options.preset)
+    settings, choices = _chosen(options) if choose.is_data(options.preset) else (config.load(options.preset), [])
     settings = config.override(settings, _settings(options))
     if options.seed is not None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
         raise ConfigError(f"--seeds {options.seeds}: at least one seed is needed")
-    if Path(settings.data.name).exists():  # one's own data: the run folder should find it from anywhere
-        settings = config.override(settings, [("data", "name", str(Path(settings.data.name).resolve()))])
-    out = Path(options.out or Path("runs") / Path(options.preset).stem)
+    for section, key, name in (
+        ("data", "name", settings.data.name),
+        ("model", "pretrained", settings.model.pretrained),
+    ):
+        if name and Path(name).exists():  # one's own: the run folder should find it from anywhere
+            settings = config.override(settings, [(section, key, str(Path(name).resolve()))])
+    out = _run_folder(options)
     source = _source(settings, options.data)
 
     from lagr.train import train
 
-    reports = train(settings, source, out, options.resume, options.seeds)
+    reports = train(settings, source, out, options.resume, options.seeds, choices)
     for report in reports:
         _print_report(report, out if options.seeds is None else out / f"seed-{report['config']['train']['seed']}")
+
+
+def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
+    """Settings for one's own data, once it is checked, and why; what is given on the command line is not chosen."""
+    from lagr.datasets import check, open_source
+    from lagr.train import choose_device
+
+    source = open_source(options.preset)
+    counts = check.check(source)
+    print(check.summary(counts), file=sys.stderr)
+    check.refuse_failures(counts)
+    given = {f"{section}.{key}": value for section, key, value in _settings(options)}
+    choices = choose.choose(source, choose_device(given.get("train.device", "auto")))
+    settings = choose.configure(source, choices)
+    lines = [str(choice) for choice in choose.without(choices, given)]
+    where = f"all settings, to edit and train from: {_run_folder(options) / 'config.toml'}"
+    print("\nchosen for this data:", *lines, where, sep="\n  ", file=sys.stderr)
+    return settings, lines
+
+
+def _run_folder(options: argparse.Namespace) -> Path:
+    return Path(options.out or Path("runs") / Path(options.preset).resolve().stem)
 
 
 def _print_report(report: dict[str, Any], out: Path) -> None:
@@ -453,7 +483,10 @@ def _export(options: argparse.Namespace) -> None:
     from lagr.export import export_onnx
     from lagr.parser import load, only_lagr
 
-    export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
+    parser = only_lagr(load(options.run_folder), "lagr export")
+    if parser.pretrained:
+        raise ConfigError("lagr export can't write a pretrained encoder; train without model.pretrained for ONNX")
+    export_onnx(parser.model, Path(options.onnx))
 
 
 def _pack(options: argparse.Namespace) -> None:
@@ -499,8 +532,7 @@ def _data_check(options: argparse.Namespace) -> None:
         print(check.summary(counts))
     if options.json:
         _write_json(options.json, counts)
-    if counts["failures"]:
-        raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
+    check.refuse_failures(counts)
 
 
 def _data_fetch(options: argparse.Namespace) -> None:

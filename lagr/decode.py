@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from lagr.alternatives import Alternatives
 from lagr.confidence import PLAIN, Calibration
+from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
 from lagr.valency import Valencies, best_edges
@@ -28,11 +30,16 @@ class Decoded:
     alternatives: Alternatives | None = None
 
 
-def decode(dist: GraphDistribution, vocab: Vocabulary, calibration: Calibration = PLAIN) -> list[Decoded]:
+def decode(
+    dist: GraphDistribution,
+    vocab: Vocabulary,
+    calibration: Calibration = PLAIN,
+    sentences: Sequence[Sequence[str]] | None = None,
+) -> list[Decoded]:
     """The likeliest graph of every sentence, its nodes in the order of their slots.
 
-    Calibration changes the probabilities of what is found, not what is found.
-
+    Calibration changes the probabilities of what is found, not what is found. sentences: the tokens that labels may be
+    copied from, where the vocabulary has copies.
     All the work on slots and pairs is done on the device; the host sees the nodes and edges that are there.
     """
     node_best, edge_best = dist.node_log_probs.amax(-1), dist.edge_log_probs.amax(-1)
@@ -57,7 +64,8 @@ def decode(dist: GraphDistribution, vocab: Vocabulary, calibration: Calibration 
 
     # What all sentences have, in one row each, of which every sentence takes its share.
     slots = iter(at_node[1].tolist())
-    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist())
+    tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
+    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens)
     node_probabilities = iter(calibration.nodes(dist.node_log_probs[at_node]).amax(-1).tolist())
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count as counter
 from itertools import islice, tee
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from lagr.confidence import PLAIN, Calibration
+from lagr.copying import tokens_at
 from lagr.decode import Decoded, decode
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
@@ -61,20 +62,25 @@ class Choice(NamedTuple):
 
 
 def nbest(
-    dist: GraphDistribution, vocab: Vocabulary, count: int, calibration: Calibration = PLAIN
+    dist: GraphDistribution,
+    vocab: Vocabulary,
+    count: int,
+    calibration: Calibration = PLAIN,
+    sentences: Sequence[Sequence[str]] | None = None,
 ) -> list[list[Decoded]]:
     """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
 
-    Fewer where there are no more that are possible at all.
+    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from.
     """
-    firsts, plain = decode(dist, vocab, calibration), decode(dist, vocab)
+    firsts, plain = decode(dist, vocab, calibration, sentences), decode(dist, vocab, PLAIN, sentences)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
         best, left, seen = [first], 1 - first.probability, {_key(first.graph)}
         ranking, least = _of_sentence(dist, b, vocab, count), None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
-            one = _decoded(dist, b, ranked, raw.probability * math.exp(least - ranked.loss), vocab, calibration)
+            whole = raw.probability * math.exp(least - ranked.loss)
+            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
             if _key(one.graph) in seen:  # the first, or a label that is one of the vocabulary and copied too
                 continue
             seen.add(_key(one.graph))
@@ -189,7 +195,13 @@ def ranked_labels(log_probs: np.ndarray) -> Iterator[Ranked]:
 
 
 def _decoded(
-    dist: GraphDistribution, b: int, graph: RankedGraph, whole: float, vocab: Vocabulary, calibration: Calibration
+    dist: GraphDistribution,
+    b: int,
+    graph: RankedGraph,
+    whole: float,
+    vocab: Vocabulary,
+    calibration: Calibration,
+    sentences: Sequence[Sequence[str]] | None,
 ) -> Decoded:
     """The graph with its probabilities. whole: that of its labels, before calibration."""
     slots = np.flatnonzero(graph.nodes != NULL)
@@ -200,8 +212,9 @@ def _decoded(
     at_pairs = calibration.edges(dist.edge_log_probs[(b, *pairs)])
     nodes = tuple(at_slots[range(len(slots)), node_labels].tolist())
     edges = tuple(at_pairs[range(len(sources)), edge_labels].tolist())
+    tokens = tokens_at(((b, slot) for slot in slots.tolist()), sentences, dist.slots.shape[1])
     found = Graph(
-        tuple(map(vocab.node_label, node_labels.tolist())),
+        tuple(map(vocab.node_label, node_labels.tolist(), tokens)),
         tuple(map(Edge, sources.tolist(), map(vocab.edge_label, edge_labels.tolist()), targets.tolist())),
         tuple(slots.tolist()),
     )

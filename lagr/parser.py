@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
-from torch import Tensor
 
-from lagr import confidence, memory, named, runs
+from lagr import confidence, memory, named, pretrained, runs
 from lagr.align import infer_alignment
 from lagr.alternatives import Alternatives, with_alternatives
 from lagr.batch import LONGEST, pack, pad_tokens
@@ -216,7 +215,8 @@ class Parser(SentenceParser):
     ) -> None:
         super().__init__(vocab, formalism, config, device)
         self.model = model.to(device).eval()
-        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
+        self.run_model: Callable[..., GraphDistribution] = self.model
+        self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
@@ -226,7 +226,10 @@ class Parser(SentenceParser):
     def parse_nbest(self, sentences: Sequence[Sequence[str]], count: int) -> list[Parse]:
         from lagr.nbest import nbest
 
-        found = self.read(sentences, lambda rows, dist: nbest(dist, self.vocab, count, self.calibration))
+        def reading(rows: list[int], dist: GraphDistribution) -> list[list[Decoded]]:
+            return nbest(dist, self.vocab, count, self.calibration, [sentences[row] for row in rows])
+
+        found = self.read(sentences, reading)
         parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]
         return [replace(first, next_best=tuple(others)) for first, *others in parses]
 
@@ -239,8 +242,9 @@ class Parser(SentenceParser):
         """The likeliest graph of every sentence; with so many of the likeliest labels of each slot and edge."""
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[Decoded]:
-            found = decode(dist, self.vocab, self.calibration)
-            return with_alternatives(found, dist, self.vocab, alternatives, self.calibration) if alternatives else found
+            known = (self.vocab, self.calibration, [sentences[row] for row in rows])
+            found = decode(dist, *known)
+            return with_alternatives(found, dist, alternatives, *known) if alternatives else found
 
         return self.read(sentences, reading, progress)
 
@@ -255,7 +259,11 @@ class Parser(SentenceParser):
         def run(rows: list[int]) -> list[Found]:
             some = [sentences[row] for row in rows]
             with torch.inference_mode():
-                return reading(rows, self.run_model(*pad_tokens(some, self.vocab, self.device)))
+                inputs = pad_tokens(some, self.vocab, self.device)
+                if self.pretrained is None:
+                    return reading(rows, self.run_model(*inputs))
+                features = self.pretrained.read(some, self.device)[None]
+                return reading(rows, self.run_model(*inputs, features=features))
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
@@ -266,8 +274,10 @@ class Parser(SentenceParser):
         aligned, settings = [], self.config.align
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
-                batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
-                dist = self.model(batch.tokens[None], batch.lengths[None])
+                some = [examples[row] for row in rows]
+                batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
+                features = None if batch.features is None else batch.features[None]
+                dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
                 found = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
@@ -368,6 +378,8 @@ def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -
     folder = runs.open_run(named.find(run))
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
+    if config.model.pretrained and pretrained.load(config.model.pretrained).fingerprint != runs.read_encoder(folder):
+        raise RunError(f"{config.model.pretrained} is not the encoder that {folder} was trained with; put that back")
     model = build(config, vocab)
     runs.read_weights(folder, model)
     parser = parser_of(model, vocab, formalism, config, "cpu" if onnx else device)
@@ -376,6 +388,8 @@ def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -
         from lagr.export import OnnxModel
 
         parser = only_lagr(parser, "--onnx")
+        if parser.pretrained:
+            raise RunError("--onnx: a run with a pretrained encoder can't be run from an ONNX file")
         parser.run_model = OnnxModel(onnx, parser.model)
     return parser
 
@@ -384,7 +398,9 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
     if config.model.kind == "seq2seq":
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
-    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, **config.model.options())
+    encoder = config.model.pretrained
+    features = pretrained.load(encoder).width if encoder else 0
+    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, features=features, **config.model.options())
 
 
 def parser_of(
