@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lagr.chance import normal
+from lagr.chance import normal, uniform
 from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
 
@@ -96,16 +96,23 @@ def score(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor
 
 
 def noisy_candidates(
-    dist: GraphDistribution, target: Target, candidates: int, noise: float, keys: Tensor | None = None
+    dist: GraphDistribution,
+    target: Target,
+    candidates: int,
+    noise: float,
+    keys: Tensor | None = None,
+    noise_shape: str = "normal",
 ) -> Tensor:
-    """K alignments, each exact for the node gains plus its own noise ε ~ N(0, σ).   (B, K, J)
+    """K alignments, each exact for the node gains plus its own noise.   (B, K, J)
 
+    noise: σ, of ε ~ N(0, σ) as the paper has it, or of ε uniform in [0, σ) as in the code that it was run with.
     keys: what the noise is drawn from, one for each of S equal parts of the batch.
     """
     gain = node_gain(dist, target)[:, None].expand(-1, candidates, -1, -1)
     if noise > 0:
         keys = gain.new_zeros(1, dtype=torch.int32) if keys is None else keys
-        gain = gain + noise * normal((len(keys), gain.numel() // len(keys)), keys, site=NOISE_SITE).view(gain.shape)
+        draw = {"normal": normal, "uniform": uniform}[noise_shape]
+        gain = gain + noise * draw((len(keys), gain.numel() // len(keys)), keys, site=NOISE_SITE).view(gain.shape)
     return best_assignment(gain, (target.nodes != NULL).sum(1), dist.slots.sum(1))
 
 
@@ -117,13 +124,14 @@ def infer_alignment(
     noise: float,
     keys: Tensor | None = None,
     previous: Tensor | None = None,
+    noise_shape: str = "normal",
 ) -> Tensor:
     """The candidate with the highest full likelihood, of K noisy ones and the previous alignment.   (B, J)
 
     previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. No gradient
     flows through an alignment.
     """
-    tried = noisy_candidates(dist, target, candidates, noise, keys)
+    tried = noisy_candidates(dist, target, candidates, noise, keys, noise_shape)
     if previous is not None:
         tried = torch.cat([tried, previous.clamp(min=0)[:, None]], dim=1)
     scores = score(dist, target, tried)

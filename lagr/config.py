@@ -71,7 +71,10 @@ class Model:
 class Align:
     supervision: str = option("weak", "strong: alignments are given; weak: they are inferred", ("strong", "weak"))
     candidates: int = option(5, "K, how many noisy assignment problems are solved")
-    noise: float = option(1.0, "σ of the normal noise on the node log-probabilities")
+    noise: float = option(1.0, "σ of the noise on the node log-probabilities")
+    noise_shape: str = option(
+        "normal", "N(0, σ), as in the paper's text, or between 0 and σ, as in its code", ("normal", "uniform")
+    )
     remember: bool = option(True, "the previous alignment of a sentence is candidate K + 1")
     start: str = option(
         "model", "where alignments start: from the model alone, or from counts", ("model", "association")

@@ -169,7 +169,7 @@ class LAGr(nn.Module):
             queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
         numbers = None
         if max(self.valencies):
-            numbers = self.valency_scorer(for_nodes).view(S * B, M, 2, -1)[..., : max(self.valencies)].float()
+            numbers = self.valency_scorer(for_edges).view(S * B, M, 2, -1)[..., : max(self.valencies)].float()
             known = torch.arange(numbers.shape[-1], device=numbers.device) < numbers.new_tensor(self.valencies)[:, None]
             numbers = log_softmax(numbers.masked_fill(~known, -torch.inf))
         return log_softmax(node_logits), edge_log_probs(queries, keys), numbers

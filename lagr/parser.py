@@ -278,7 +278,9 @@ class Parser(SentenceParser):
                 batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
                 features = None if batch.features is None else batch.features[None]
                 dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
-                found = infer_alignment(dist, batch.target, settings.candidates, settings.noise)
+                found = infer_alignment(
+                    dist, batch.target, settings.candidates, settings.noise, noise_shape=settings.noise_shape
+                )
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
             replace(examples[row], graph=examples[row].graph.with_slots(slots[: len(examples[row].graph.nodes)]))
