@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lagr import runs
+from lagr import named, runs
 from lagr.datasets import open_source
 from lagr.errors import ConfigError, RunError
 from lagr.serve.limits import Limits
@@ -49,7 +49,7 @@ def bench_serve(run: str | None, known: Callable[[dict[str, Any]], None]) -> Non
     """Tells the result after each number of connections, with all that were measured until then."""
     if run is None:
         raise ConfigError("lagr bench serve needs a trained parser: give its folder with --run RUN")
-    bodies = [json.dumps({"text": sentence}) for sentence in _sentences(runs.open_run(run))]
+    bodies = [json.dumps({"text": sentence}) for sentence in _sentences(runs.open_run(named.find(run)))]
     wrk = shutil.which("wrk")
     result: dict[str, Any] = {
         "what": "POST /parse of one sentence; cpu_ms: the service's own work for one; medians of the rounds",

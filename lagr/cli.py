@@ -461,7 +461,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
     parser = load(options.run_folder, _device(), options.onnx)
-    folder = Path(options.run_folder).resolve()
+    folder = named.find(options.run_folder).resolve()
     examples = server.examples_of(folder, parser.config, options.data)
     if options.store is None:
         server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)

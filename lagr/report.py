@@ -172,7 +172,7 @@ def _calibrations(found: Sequence[Run]) -> str:
             change = f"{its['before']['whole']['ece']:.4f} → {its['after']['whole']['ece']:.4f}"
             rows.append([run.name, its["split"], *numbers, change])
     if not rows:
-        return _paragraph("No run is calibrated: there was no dev split. Probabilities are the models' own.")
+        return _paragraph("No run is calibrated, so probabilities are the models' own; `lagr calibrate` changes that.")
     head = ["run", "fitted on", "node T", "edge T", "slope", "offset", "ECE of the whole there"]
     return _table(head, rows)
 

@@ -10,12 +10,14 @@ import pytest
 import torch
 
 import lagr
+from lagr import config
 from lagr.calibrate import TEMPERATURES, calibrate, check_splits, fit_whole, loss_by_temperature, lowest
 from lagr.cli import main
 from lagr.confidence import FILE, PLAIN, Calibration, Reliability, read
 from lagr.datasets import Source
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.parser import Parser
+from lagr.train import train
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,13 @@ def test_training_calibrates_on_dev_and_calibrating_again_finds_the_same(small_r
     for key in ("node_temperature", "edge_temperature", "slope", "offset"):
         assert again[key] == pytest.approx(written[key], rel=1e-3) == getattr(read(small_run), key)
     assert again["after"]["whole"] == pytest.approx(written["after"]["whole"], rel=1e-2)
+
+
+def test_training_leaves_the_dev_of_mcd_splits_alone(tmp_path: Path, mini: Source, small_config: config.Config) -> None:
+    few = [("train", "steps", 1), ("train", "evaluate_limit", 1)]
+    for partition, calibrated in (("mcd1", False), ("random_split", True)):
+        train(config.override(small_config, [*few, ("data", "partition", partition)]), mini, tmp_path / partition)
+        assert (tmp_path / partition / FILE).is_file() == calibrated
 
 
 def test_calibration_makes_dev_likelier(parser: Parser, mini: Source) -> None:

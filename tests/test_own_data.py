@@ -17,6 +17,7 @@ from lagr import config, runs
 from lagr.align import Target, infer_alignment
 from lagr.associate import associated_alignments
 from lagr.batch import pack
+from lagr.calibrate import place_gold
 from lagr.chance import make_keys
 from lagr.choose import choose, configure, is_data, without
 from lagr.cli import main, understand
@@ -269,6 +270,18 @@ def test_names_numbers_and_identifiers_never_seen_are_parsed(
         ("Wolfgang", "send", "8417", "ZZ-9"), (Edge(1, "agent", 0), Edge(1, "theme", 2), Edge(1, "goal", 3))
     )
     assert [parse.tokens[node.token] for node in parse.nodes if node.label != "send"] == ["Wolfgang", "8417", "ZZ-9"]
+
+    # What else could be there is named too, and what is copied is known to calibration.
+    nbest = parser.parse("Wolfgang sent 8417 to ZZ-9 .", nbest=5)
+    assert nbest.graph == parse.graph and len(nbest.next_best) == 4
+    known = {"Wolfgang", "8417", "ZZ-9", "to", "sent", ".", *parser.vocab.node_labels}
+    assert all(set(one.graph.nodes) <= known for one in nbest.next_best if one.graph)
+    (asked,) = parser.parse_tokens([parse.tokens], alternatives=3)
+    assert asked.alternatives is not None and len(asked.alternatives.slots) == len(parse.tokens)
+    for node in asked.nodes:
+        assert asked.alternatives.slots[node.slot][0] == (node.label, pytest.approx(node.probability))
+    placed = place_gold(parser, new, parser.parse_tokens([e.tokens for e in new]))
+    assert all(graph is not None for graph in placed)
 
     # The settings are in the run folder, with the reasons, and train the same parser.
     toml = tmp_path / "run" / "config.toml"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,23 @@ def test_a_model_is_found_by_its_name(models: Path, capsys: pytest.CaptureFixtur
     assert main(["models"]) == 0
     assert "tiny" in capsys.readouterr().out.splitlines()[1]
     assert main(["parse", "tinny", SENTENCE]) == 1 and "models by name: tiny" in capsys.readouterr().err
+
+
+def test_a_model_is_served_by_its_name(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
+    from fastapi.testclient import TestClient
+
+    from lagr.serve import server
+
+    (models / "tiny" / server.EXAMPLES).write_text(SENTENCE + "\n", encoding="utf-8")
+    served: list[Any] = []
+    monkeypatch.setattr(server, "run", lambda app, *rest: served.append(app))
+    try:
+        assert main(["serve", "tiny"]) == 0
+    finally:
+        (models / "tiny" / server.EXAMPLES).unlink()
+    info = TestClient(served[0]).get("/info").json()
+    assert (info["run"], info["examples"]) == ("tiny", [SENTENCE])
 
 
 def test_a_run_folder_of_that_name_wins(models: Path, small_run: Path, tmp_path: Path) -> None:
