@@ -49,6 +49,7 @@ def run(app: FastAPI, host: str, port: int, limits: Limits) -> None:
     name, port = listening.getsockname()[:2]
     print(f"lagr: http://{f'[{name}]' if ':' in name else name}:{port} (Ctrl-C stops)", file=sys.stderr, flush=True)
     uvicorn.Server(config).run(sockets=[listening])
+    gc.unfreeze()  # else libraries complain, at the end, of what they take for leaks
 
 
 def _listen(host: str, port: int) -> socket.socket:
