@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from operator import add, sub
 from typing import Any
 
@@ -46,7 +46,7 @@ class Valencies:
 class Effort:
     """Where the search ends. A trained model's sentences come nowhere near: it is for models that know nothing yet."""
 
-    reach: float = 3.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
+    reach: float = 2.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
     tries: int = 16  # valencies of all nodes that are tried
     states: int = 1_000  # that the dynamic program keeps at a time, the best ones
     options: int = 32  # valencies of a node that it looks at, the likeliest ones
@@ -84,9 +84,14 @@ def best_choices(
     effort = effort or Effort()
     found: list[tuple[float, np.ndarray]] = []
     least, most = np.inf, EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
-    for lost, gives, takes in islice(fitting(leaving, entering, known, effort), effort.tries):
-        if lost > least + effort.reach or (len(found) == count and most - lost <= found[-1][0]):
+    tries = 0
+    for lost, fit in fitting(leaving, entering, known, effort):
+        enough = len(found) == count and most - lost <= found[-1][0]
+        if enough or lost >= least + effort.reach or tries == effort.tries:
             break
+        if fit is None:  # nothing more up to here
+            continue
+        (gives, takes), tries = fit, tries + 1
         chosen = _quickly(gain, gives, takes, known.most)
         if chosen is None and effort.programs:
             effort = replace(effort, programs=effort.programs - 1)
@@ -99,18 +104,19 @@ def best_choices(
 
 
 State = tuple[int, ...]  # for each label, how many more edges leave than enter; then which leave, and enter, openly
-Option = tuple[State, float]  # what a valency adds to the state, and how much less likely it is than the likeliest
+Option = tuple[int, State, float]  # a valency, what it adds to the state, and how much less likely it is than the best
 
 
 def fitting(
     leaving: np.ndarray, entering: np.ndarray, known: Valencies, effort: Effort
-) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[float, tuple[np.ndarray, np.ndarray] | None]]:
     """Valencies (n, E) of what leaves and of what enters each node that fit together, the likeliest first.
 
-    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit. A dynamic program
-    over the 2·n choices, which looks further and further down; what can't come to fit any more is left out at once.
+    Each with how much less likely they are, as a logarithm, than the likeliest, which need not fit; and None where
+    there are no more that are as likely, before it looks further down. A dynamic program over the 2·n choices; what
+    can't come to fit any more is left out at once.
     """
-    E, n, done, steps = known.leaving.shape[1], len(leaving), 0.0, effort.steps
+    E, n, steps = known.leaving.shape[1], len(leaving), effort.steps
     losses = [log_probs.max(1, keepdims=True) - log_probs for log_probs in (leaving, entering)]
     # Where all fits, prices on the labels cancel out; with the right ones, what fits is nearly likeliest everywhere.
     price = np.zeros(E) if known.most else _prices(losses, known)
@@ -120,30 +126,47 @@ def fitting(
     choices: list[list[Option]] = []
     for way, table in enumerate((known.leaving, known.entering)):
         adds = _adds(table, way, known.most)
-        choices += [list(zip(adds, row, strict=True)) for row in (priced[way] - least[way]).tolist()]
+        lost_by_node = (priced[way] - least[way]).tolist()
+        choices += [list(zip(range(len(adds)), adds, row, strict=True)) for row in lost_by_node]
+    first, done = np.inf, -np.inf
     for bound in BOUNDS:
-        near = [_likely(options, bound, effort.options) for options in choices]
-        ahead = [[]] * (2 * n + 1) if known.most else _least_ahead(near, E)
-        layers: list[dict[State, float]] = [{(0,) * len(choices[0][0][0]): 0.0}]
-        for options, to_come in zip(near, ahead[1:], strict=True):
+        if done < first + effort.reach < bound:
+            bound = first + effort.reach  # beyond, nothing is taken if the first will do
+        near = [[option for option in options if option[2] <= bound] for options in choices]
+        near = [heapq.nsmallest(effort.options, options, key=lambda option: option[2]) for options in near]
+        # Most nodes have one valency that is anywhere near, which only moves the state that the others begin from.
+        numbers = [options[0][0] for options in near]
+        start: State = tuple(map(sum, zip(*(options[0][1] for options in near if len(options) == 1), strict=True)))
+        unsure = [place for place, options in enumerate(near) if len(options) > 1]
+        branches = [near[place] for place in unsure]
+        start = start or (0,) * len(near[0][0][1])
+        ahead = [[]] * (len(branches) + 1) if known.most else _least_ahead(branches, E)
+        layers: list[dict[State, float]] = [{start: 0.0}]
+        for options, to_come in zip(branches, ahead[1:], strict=True):
             found: dict[State, float] = {}
             if (steps := steps - len(options) * len(layers[-1])) < 0:
                 return
             for state, before in layers[-1].items():
-                for step, lost in options:
+                for _, step, lost in options:
                     after = tuple(map(add, state, step))
+                    if before + lost >= found.get(after, np.inf):
+                        continue
                     worst = max(
                         [table.get(more, np.inf) for table, more in zip(to_come, after, strict=False)], default=0
                     )
-                    if before + lost + worst <= bound and before + lost < found.get(after, np.inf):
+                    if before + lost + worst <= bound and worst < np.inf:
                         found[after] = before + lost
             if len(found) > effort.states:
                 found = dict(heapq.nsmallest(effort.states, found.items(), key=lambda item: item[1]))
             layers.append(found)
-        for total, numbers in _paths(layers, choices, bound, E):
-            if total >= done:  # not one of an earlier bound
-                yield paid + total, known.leaving[list(numbers[:n])], known.entering[list(numbers[n:])]
-        done = np.nextafter(bound, np.inf)
+        for total, chosen in _paths(layers, branches, bound, E):
+            if total > done:  # not one of an earlier bound
+                first = min(first, total)
+                for place, number in zip(unsure, chosen, strict=True):
+                    numbers[place] = number
+                yield paid + total, (known.leaving[numbers[:n]], known.entering[numbers[n:]])
+        done = bound
+        yield paid + bound, None
 
 
 def _prices(lost: list[np.ndarray], known: Valencies, rounds: int = 60) -> np.ndarray:
@@ -175,12 +198,6 @@ def _adds(table: np.ndarray, way: int, most: int) -> list[State]:
     return [tuple(row) for row in np.concatenate(parts, axis=1).tolist()]
 
 
-def _likely(options: list[Option], bound: float, most: int) -> list[Option]:
-    """Those within the bound, the best ones, and that of no edges, which is the first."""
-    within = [option for option in options[1:] if option[1] <= bound]
-    return [options[0], *heapq.nsmallest(most, within, key=lambda option: option[1])]
-
-
 def _least_ahead(choices: list[list[Option]], labels: int) -> list[list[dict[int, float]]]:
     """Before each choice and after the last, for each label by itself: what it costs at least until it fits.
 
@@ -192,7 +209,7 @@ def _least_ahead(choices: list[list[Option]], labels: int) -> list[list[dict[int
         tables = list(tables)
         for label in range(labels):
             least: dict[int, float] = {}
-            for step, lost in options:
+            for _, step, lost in options:
                 least[step[label]] = min(lost, least.get(step[label], np.inf))
             if set(least) == {0}:
                 continue  # nothing changes for this label
@@ -224,7 +241,7 @@ def _paths(
             yield total, numbers
             continue
         later = total - layers[at][state]
-        for number, (step, lost) in enumerate(choices[at - 1]):
+        for number, step, lost in choices[at - 1]:
             before = tuple(map(sub, state, step))
             earlier = layers[at - 1].get(before, np.inf) + lost + later
             if earlier <= bound and earlier < np.inf:

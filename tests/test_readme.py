@@ -85,7 +85,8 @@ def test_the_public_surface_is_this() -> None:
 
 def test_the_papers_presets_leave_everything_new_off() -> None:
     for name in config.presets():
-        if name.startswith(("cogs", "cfq")) and not name.endswith("-small"):
+        if name.startswith(("cogs", "cfq")) and not name.endswith(("-small", "-best")):
             settings = config.load(name)
             assert settings.align.start == "model" and settings.align.hold == 0, name
+            assert settings.model.positions == "sine" and settings.model.valency == 0, name
             assert not settings.data.copy and not settings.train.unknown and not settings.model.pretrained, name

@@ -70,7 +70,7 @@ def random_problem(n: int, E: int, most: int, sharpness: float, seed: int, or_mo
     st.integers(0, 10**6),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_best_edges_are_the_best_of_all_graphs(
     sizes: tuple[int, int, int], sharpness: float, seed: int, or_more: bool
 ) -> None:
@@ -88,7 +88,7 @@ def test_any_distribution_gets_edges_that_fit(seed: int) -> None:
 
 def test_valencies_come_in_the_order_of_their_likelihood() -> None:
     _, leaving, entering, known = random_problem(3, 2, 1, 2.0, seed=5, or_more=False)
-    found = list(valency.fitting(leaving, entering, known, ALL))
+    found = [(lost, *fit) for lost, fit in valency.fitting(leaving, entering, known, ALL) if fit is not None]
     every = (
         itertools.product(range(len(known.leaving)), repeat=3),
         itertools.product(range(len(known.entering)), repeat=3),
