@@ -274,7 +274,7 @@ class Trainer:
             runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": objective.alignments[s]})
         # Nothing that is reported of CFQ's MCD splits may come from their dev; whoever wants it has `lagr calibrate`.
         mcd = self.config.data.partition.startswith("mcd")
-        if len(self.splits.get("dev", ())) >= FEWEST and not mcd:
+        if len(self.splits.get("dev", ())) >= FEWEST and not mcd and not failed:
             runs.write_json(run.folder / confidence.FILE, calibrate(self._parser(s), self.splits["dev"], "dev"))
         results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
         exact, steps = results["train"]["exact"], self.step - run.began
