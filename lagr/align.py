@@ -24,6 +24,7 @@ from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
 
 NOISE_SITE = 1_000  # apart from the sites of dropout
+FORBIDDEN = -1e5  # the gain of a slot that a node can't take: far below any other, whatever the noise
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Target:
     valencies: Tensor | None = (
         None  # (B, J, 2), which edge labels leave a node and enter it, where a model says that too
     )
+    allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
 
 
 def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
@@ -64,6 +66,8 @@ def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
     log_probs = dist.node_log_probs.transpose(1, 2)  # (B, V, M)
     of_label = log_probs.gather(1, target.nodes[..., None].expand(-1, -1, log_probs.shape[2]))
     gain = of_label - log_probs[:, NULL, None]
+    if target.allowed is not None:
+        gain = gain.masked_fill(~target.allowed, FORBIDDEN)
     if dist.valency_log_probs is not None and target.valencies is not None:  # labels of the node too
         log_probs = dist.valency_log_probs.permute(0, 2, 3, 1)  # (B, 2, valencies, M)
         chosen = target.valencies.transpose(1, 2)[..., None].expand(-1, -1, -1, log_probs.shape[3])

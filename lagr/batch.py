@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,9 +14,11 @@ from lagr.align import Target
 from lagr.datasets import Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
+from lagr.pretrained import Pretrained
 from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
+NOT_COPIED = -1
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
 
 
@@ -37,50 +39,68 @@ class Batch:
     lengths: Tensor  # (B,)
     target: Target
     alignment: Tensor  # (B, J), the known slot of every node; −1 where it is not known
+    features: Tensor | None = None  # (B, N, F), what a pretrained encoder says of the tokens, where there is one
 
 
 @dataclass(frozen=True)
 class Packed:
     """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    table: Tensor  # (examples, N + 2·J + 3·G + 1, and 2·J more with valencies)
+    table: Tensor  # (examples, N + 2·J + 3·G + 1), 2·J more with valencies, and J more where labels may be copied
     sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
     valencies: bool = False
+    graph_layers: int = 1
+    copies: bool = False
+    features: Tensor | None = None  # (examples, N, F)
 
     @property
     def batch(self) -> Batch:
         """All of them as one batch."""
-        return self._columns(self.table, *self.sizes)
+        return replace(self._columns(self.table, *self.sizes), features=self.features)
 
     def take(self, rows: Tensor, bucket: Bucket) -> Batch:
         """The batch of these rows, cut to the sizes of their bucket; all on the device."""
-        return self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+        features = None if self.features is None else self.features.index_select(0, rows)[:, : bucket.tokens]
+        batch = self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+        return replace(batch, features=features)
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
-        widths = [N, J, J, G, G, G, 1]
-        valencies = table[:, sum(widths) :].view(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
-        columns = torch.split(table[:, : sum(widths)], widths, dim=1)
+        widths = [N, J, J, G, G, G, 1, 2 * J * self.valencies, J * self.copies]
+        *columns, valencies, copied = torch.split(table, widths, dim=1)
         cut = (tokens, nodes, nodes, edges, edges, edges, 1)
         words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
         sources, names, targets = graph
-        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, valencies), alignment)
+        of_nodes = valencies.reshape(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
+        allowed = slots_to_copy(words, copied[:, :nodes], self.graph_layers) if self.copies else None
+        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed), alignment)
 
 
-def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, device: str = "cpu") -> Packed:
+def pack(
+    examples: Sequence[Example],
+    vocab: Vocabulary,
+    graph_layers: int,
+    device: str = "cpu",
+    pretrained: Pretrained | None = None,
+) -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
     sizes = np.array([(len(e.tokens), len(e.graph.nodes), len(e.graph.edges)) for e in examples], dtype=np.int64)
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
+    copied = np.full((n, J if vocab.copies else 0), NOT_COPIED, np.int64)
     valencies = np.zeros((2, n, J if vocab.leaving else 0), np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
         _check_fits(example, graph_layers)
         tokens[row, : len(example.tokens)] = vocab.encode(example.tokens)
         try:
-            nodes[row, : len(graph.nodes)] = [vocab.node_numbers[label] for label in graph.nodes]
+            for j, label in enumerate(graph.nodes):
+                if vocab.is_copied(label) and label in example.tokens:
+                    nodes[row, j], copied[row, j] = vocab.copy, _word_to_copy(label, example, vocab)
+                else:
+                    nodes[row, j] = vocab.node_numbers[label]
             for g, edge in enumerate(graph.edges):
                 edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
             if vocab.leaving:
@@ -89,8 +109,30 @@ def pack(examples: Sequence[Example], vocab: Vocabulary, graph_layers: int, devi
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies], axis=1)
-    return Packed(torch.from_numpy(table).to(device), (int(N), int(J), int(G)), buckets(sizes), bool(vocab.leaving))
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied], axis=1)
+    features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
+    return Packed(
+        torch.from_numpy(table).to(device),
+        (int(N), int(J), int(G)),
+        buckets(sizes),
+        bool(vocab.leaving),
+        graph_layers,
+        vocab.copies,
+        features,
+    )
+
+
+def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:
+    """The number of the word, so that the node may sit on all its tokens; of an unknown one, −2 − its position."""
+    return vocab.word_numbers.get(label, -2 - example.tokens.index(label))
+
+
+def slots_to_copy(tokens: Tensor, copied: Tensor, graph_layers: int) -> Tensor:
+    """Which slots a node may take: all, or those of the word that it copies.   (B, N), (B, J) → (B, J, M)"""
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    copied = copied[..., None]
+    allowed = (copied == NOT_COPIED) | (copied == tokens[:, None]) | (copied == -2 - position)
+    return allowed.repeat_interleave(graph_layers, dim=2)
 
 
 @dataclass(frozen=True)

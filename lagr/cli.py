@@ -1,7 +1,8 @@
 """`lagr VERB`. Results go to stdout, progress and messages to stderr.
 
-Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood. The verbs import what
-they need themselves: torch takes seconds to import, and `lagr --help` shouldn't.
+Exit status 0; 1 for a LagrError, printed as one line; 2 for a command that was not understood; 3 where
+--min-probability left a sentence without an answer. The verbs import what they need themselves: torch takes seconds to
+import, and `lagr --help` shouldn't.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lagr import __version__, config, results
+from lagr import __version__, choose, config, named, results
 from lagr.errors import ConfigError, DataError, LagrError
 from lagr.rows import ROWS, TABLES, rows_of
+from lagr.serve.limits import Limits
 
+FILMS = "films"  # the graph that comes with the package
+ABSTAINED = 3  # exit status
 SCALING = "scaling"  # the benchmark that has no alternative, and takes too long to run unasked
+SERVE = "serve"  # the benchmark that needs a trained parser
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -60,8 +65,12 @@ def build_parser() -> argparse.ArgumentParser:
         return parser
 
     train = verb("train", _train, "train a parser into a run folder")
-    train.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset (see `lagr presets`) or a file of settings")
-    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/PRESET")
+    train.add_argument(
+        "preset",
+        metavar="PRESET|FILE.toml|DATA",
+        help="a preset (see `lagr presets`), a file of settings, or your own data: a .jsonl file or a folder of them",
+    )
+    train.add_argument("--out", metavar="RUN", help="the run folder; default: runs/ and the name of the preset or file")
     train.add_argument("--resume", action="store_true", help="go on with an interrupted run, as if never interrupted")
     seeds = train.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", type=int, metavar="N", help="train N seeds, each into RUN/seed-I")
@@ -81,10 +90,50 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument("--format", choices=("form", "json", "text", "svg", "dot"), default="form", help="default: form")
 
     parse.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    parse.add_argument("--nbest", type=int, default=1, metavar="N", help="the N likeliest graphs, the likeliest first")
+    parse.add_argument(
+        "--min-probability", type=float, default=0.0, metavar="P", help="no answer that is less probable; exit status 3"
+    )
+
+    calibrate = verb("calibrate", _calibrate, "make a run's probabilities trustworthy, and show how far they are")
+    calibrate.add_argument("run_folder", metavar="RUN")
+    calibrate.add_argument(
+        "--split", default="dev", help="fit on this split, which training has not seen; default: dev"
+    )
+    calibrate.add_argument("--plot", metavar="FILE.svg", help="draw reliability on all splits but train")
+    calibrate.add_argument("--json", metavar="FILE", help="write the measures of all splits as JSON; - for stdout")
+    _add_data(calibrate)
+
+    ask = verb("ask", _ask, "answer questions from a store of triples")
+    ask.add_argument("run_folder", metavar="RUN")
+    ask.add_argument("sentences", nargs="*", metavar="QUESTION", help="questions, or - to read one a line from stdin")
+    ask.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    _add_store(ask, required=True)
+
+    serve = verb("serve", _serve, "a page to try a trained parser on, and a service")
+    serve.add_argument("run_folder", metavar="RUN")
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
+    serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
+    serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_store(serve, required=False)
+    _add_data(serve)
+    limits = serve.add_argument_group("limits")
+    for f in fields(Limits):
+        help = f"{f.metadata['help']}; default {f.default:g}"
+        limits.add_argument(f"--max-{f.name}", type=type(f.default), default=f.default, metavar="N", help=help)
 
     export = verb("export", _export, "write a trained parser as ONNX")
     export.add_argument("run_folder", metavar="RUN")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
+
+    pack = verb("pack", _pack, "write a run as a small model to give away, with a card")
+    pack.add_argument("run_folder", metavar="RUN")
+    pack.add_argument("--out", metavar="DIR", required=True, help="a new folder; its name is the model's")
+    pack.add_argument("--name", help="the model's name, if not the folder's")
+    pack.add_argument("--split", default="test", help="where parses before and after are compared; default: test")
+    pack.add_argument("--licence", default="", help="of the data, for the card, if it is your own")
+    _add_data(pack)
+    verb("models", _models, "list the models that come with the package: size, accuracy, data")
 
     align = verb("align", _align, "the alignments that training settled on, as JSONL")
     align.add_argument("run_folder", metavar="RUN")
@@ -124,6 +173,12 @@ def build_parser() -> argparse.ArgumentParser:
     analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
     _add_data(analyse)
 
+    report = verb("report", _report, "runs as one HTML page: curves, categories, calibration, errors drawn, seeds")
+    report.add_argument("run_folders", nargs="+", metavar="RUN", help="runs, or folders that hold seeds")
+    report.add_argument("--out", metavar="FILE", default="report.html", help="default: report.html")
+    report.add_argument("--split", default="", help="whose errors are drawn; default: the last, gen or test")
+    _add_data(report)
+
     search = verb("search", _search, "search the paper's grids on dev, and write the best configuration")
     search.add_argument("preset", metavar="PRESET|FILE.toml", help="where to start; what is set here is not searched")
     search.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all; default 20")
@@ -135,10 +190,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_settings(search)
 
     bench = verb("bench", _bench, "ours and the alternative, side by side in one run")
-    bench.add_argument("names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}")
+    bench.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which benchmarks; default: all but {SCALING}, {SERVE}"
+    )
     bench.add_argument("--json", metavar="FILE", help="write the results as JSON; - for stdout")
     bench.add_argument("--limit", type=float, default=540, metavar="S", help=f"{SCALING}: seconds at most; default 540")
     bench.add_argument("--warm", type=int, default=0, metavar="N", help=f"{SCALING}: compile ahead in N processes")
+    bench.add_argument("--run", metavar="RUN", dest="run_folder", help=f"{SERVE}: the trained parser to load")
     _add_data(bench)
     verb("presets", _presets, "list the presets, with the paper's number beside each")
     return top
@@ -161,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows fewer characters is no reason to fail
     try:
-        options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except LagrError as error:
         print(f"lagr: {error}", file=sys.stderr)
@@ -174,26 +232,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"lagr: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return 1
+    else:
+        return status
     return 0
 
 
 def _train(options: argparse.Namespace) -> None:
-    settings = config.load(options.preset)
+    settings, choices = _chosen(options) if choose.is_data(options.preset) else (config.load(options.preset), [])
     settings = config.override(settings, _settings(options))
     if options.seed is not None:
         settings = config.override(settings, [("train", "seed", options.seed)])
     if options.seeds is not None and options.seeds < 1:
         raise ConfigError(f"--seeds {options.seeds}: at least one seed is needed")
-    if Path(settings.data.name).exists():  # one's own data: the run folder should find it from anywhere
-        settings = config.override(settings, [("data", "name", str(Path(settings.data.name).resolve()))])
-    out = Path(options.out or Path("runs") / Path(options.preset).stem)
+    for section, key, name in (
+        ("data", "name", settings.data.name),
+        ("model", "pretrained", settings.model.pretrained),
+    ):
+        if name and Path(name).exists():  # one's own: the run folder should find it from anywhere
+            settings = config.override(settings, [(section, key, str(Path(name).resolve()))])
+    out = _run_folder(options)
     source = _source(settings, options.data)
 
     from lagr.train import train
 
-    reports = train(settings, source, out, options.resume, options.seeds)
+    reports = train(settings, source, out, options.resume, options.seeds, choices)
     for report in reports:
         _print_report(report, out if options.seeds is None else out / f"seed-{report['config']['train']['seed']}")
+
+
+def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
+    """Settings for one's own data, once it is checked, and why; what is given on the command line is not chosen."""
+    from lagr.datasets import check, open_source
+    from lagr.train import choose_device
+
+    source = open_source(options.preset)
+    counts = check.check(source)
+    print(check.summary(counts), file=sys.stderr)
+    check.refuse_failures(counts)
+    given = {f"{section}.{key}": value for section, key, value in _settings(options)}
+    choices = choose.choose(source, choose_device(given.get("train.device", "auto")))
+    settings = choose.configure(source, choices)
+    lines = [str(choice) for choice in choose.without(choices, given)]
+    where = f"all settings, to edit and train from: {_run_folder(options) / 'config.toml'}"
+    print("\nchosen for this data:", *lines, where, sep="\n  ", file=sys.stderr)
+    return settings, lines
+
+
+def _run_folder(options: argparse.Namespace) -> Path:
+    return Path(options.out or Path("runs") / Path(options.preset).resolve().stem)
 
 
 def _print_report(report: dict[str, Any], out: Path) -> None:
@@ -253,11 +339,60 @@ def _one_line(form: Any) -> str:
     return form.replace("\n", " ") if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
 
 
-def _parse(options: argparse.Namespace) -> None:
+def _parse(options: argparse.Namespace) -> int:
     from lagr.parser import load
 
     parser = load(options.run_folder, onnx=options.onnx)
-    sentences = options.sentences
+    sentences = _sentences(options)
+    parses = parser.parse(sentences, nbest=options.nbest, min_probability=options.min_probability)
+    for parse in parses:
+        if options.format == "json":
+            print(json.dumps(parse.to_dict(), ensure_ascii=False))
+            continue
+        for one in (parse, *parse.next_best):
+            if options.nbest > 1:
+                print(f"{one.probability:.4f}", end="\t" if options.format == "form" else "\n")
+            _print_parse(one, options.format)
+    return ABSTAINED if any(parse.abstained for parse in parses) else 0
+
+
+def _print_parse(parse: Any, kind: str) -> None:
+    drawn = kind != "form"
+    if drawn and parse.graph:
+        print(parse.draw(kind))
+    elif not drawn and parse.form is not None:
+        print(parse.form)
+    else:
+        print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
+        if parse.problem:
+            print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from lagr import calibrate, confidence, runs
+    from lagr.parser import load
+
+    run = runs.open_run(options.run_folder)
+    parser = load(run, _device())
+    source = _source(parser.config, options.data)
+    if options.split == "train":
+        raise ConfigError("--split train: a model is surer of what it was trained on; calibrate on another split")
+    found = calibrate.calibrate(parser, _split(source, options.split), options.split)
+    checks = calibrate.check_splits(parser, source)
+    if options.plot:  # before the run is changed: what can't be drawn should not be half done
+        from lagr.charts import reliability
+
+        runs.write_text(Path(options.plot), reliability(checks))
+    runs.write_json(run / confidence.FILE, found)
+    if options.json != "-":
+        print(calibrate.summary(found, checks))
+    if options.json:
+        _write_json(options.json, {**found, "splits": calibrate.measures(checks)})
+
+
+def _sentences(options: argparse.Namespace) -> list[str]:
+    """The sentences of a command, or of stdin."""
+    sentences: list[str] = options.sentences
     if sentences == ["-"] or not sentences:
         try:
             sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]
@@ -265,33 +400,113 @@ def _parse(options: argparse.Namespace) -> None:
             raise DataError("stdin is not UTF-8; convert it first") from None
         if not sentences:
             raise DataError("no sentence: give it as an argument, or one a line on stdin")
-    for parse in parser.parse(sentences):
-        if options.format == "json":
-            print(json.dumps(parse.to_dict(), ensure_ascii=False))
-            continue
-        drawn = options.format != "form"
-        if drawn and parse.graph:
-            print(parse.draw(options.format))
-        elif not drawn and parse.form is not None:
-            print(parse.form)
-        else:
-            print(json.dumps(parse.graph.to_dict(), ensure_ascii=False) if parse.graph else "")
-            if parse.problem:
-                print(f"lagr: “{' '.join(parse.tokens)}”: {parse.problem}", file=sys.stderr)
+    return sentences
+
+
+def _ask(options: argparse.Namespace) -> None:
+    from lagr.ask import Answerer, open_store
+
+    questions = _sentences(options)
+    where, names = _store_and_names(options)
+    with open_store(where) as store:
+        from lagr.parser import load
+
+        answerer = Answerer(load(options.run_folder), store, names, *_answer_limits(options))
+        failed = 0
+        for number, question in enumerate(questions):
+            if number and options.format == "text":
+                print()
+            try:
+                answer = answerer.ask(question)
+            except DataError as error:  # this question can't be answered; the next one may
+                if len(questions) == 1:
+                    raise
+                failed += 1
+                print(f"lagr: “{question}”: {error}", file=sys.stderr)
+                continue
+            if options.format == "json":
+                print(json.dumps(answer.to_dict(), ensure_ascii=False), flush=True)
+                continue
+            for line in answer.lines():
+                print(line)
+            for note in (*answer.notes, *(() if answer.lines() else ("the store has no answer",))):
+                print(f"lagr: {note if len(questions) == 1 else f'“{question}”: {note}'}", file=sys.stderr)
+    if failed:
+        raise DataError(f"{failed} of {len(questions)} questions could not be answered")
+
+
+def _store_and_names(options: argparse.Namespace) -> tuple[str, Any]:
+    """Where the store is, and what its things are called."""
+    from lagr.ask import NO_NAMES, film_graph, read_names
+
+    where, names = options.store, NO_NAMES
+    if where == FILMS and not Path(where).exists():
+        where, names = film_graph()
+    return where, read_names(options.entities) if options.entities else names
+
+
+def _answer_limits(options: argparse.Namespace) -> tuple[float, int, str]:
+    from lagr.ask.query import FREEBASE
+
+    return options.timeout, options.rows, options.namespace or FREEBASE
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        from lagr.serve import server
+        from lagr.serve.service import create_app
+    except ImportError as error:
+        raise ConfigError(f"lagr serve needs {error.name}: pip install 'lagr[serve]'") from None
+    from lagr.parser import load
+
+    limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
+    parser = load(options.run_folder, _device(), options.onnx)
+    folder = named.find(options.run_folder).resolve()
+    examples = server.examples_of(folder, parser.config, options.data)
+    if options.store is None:
+        server.run(create_app(parser, limits, folder.name, examples), options.host, options.port, limits)
+        return
+    from lagr.ask import Answerer, open_store
+    from lagr.serve.asking import PROCESSES, add_ask, film_examples
+
+    where, names = _store_and_names(options)
+    with open_store(where, PROCESSES) as store:
+        answerer = Answerer(parser, store, replace(names, where="the table of names"), *_answer_limits(options))
+        if options.store == FILMS:
+            examples = film_examples(answerer)[: server.MOST_EXAMPLES]
+        app = create_app(parser, limits, folder.name, examples)
+        add_ask(app, answerer)
+        server.run(app, options.host, options.port, limits)
 
 
 def _export(options: argparse.Namespace) -> None:
     from lagr.export import export_onnx
     from lagr.parser import load, only_lagr
 
-    export_onnx(only_lagr(load(options.run_folder), "lagr export").model, Path(options.onnx))
+    parser = only_lagr(load(options.run_folder), "lagr export")
+    if parser.pretrained:
+        raise ConfigError("lagr export can't write a pretrained encoder; train without model.pretrained for ONNX")
+    export_onnx(parser.model, Path(options.onnx))
+
+
+def _pack(options: argparse.Namespace) -> None:
+    from lagr import pack, runs
+
+    run, out = runs.open_run(options.run_folder), Path(options.out)
+    source = _source(runs.read_config(run)[0], options.data)
+    card = pack.pack(run, out, options.name or out.name, source, options.split, options.licence)
+    print(pack.markdown(card), end="")
+
+
+def _models(options: argparse.Namespace) -> None:
+    print(named.table())
 
 
 def _align(options: argparse.Namespace) -> None:
     from lagr import runs
     from lagr.datasets import jsonl
 
-    run = runs.open_run(options.run_folder)
+    run = runs.open_run(named.find(options.run_folder))
     source = _source(runs.read_config(run)[0], options.data)
     if options.split == "train":
         from lagr.supervision import learned_alignments
@@ -317,8 +532,7 @@ def _data_check(options: argparse.Namespace) -> None:
         print(check.summary(counts))
     if options.json:
         _write_json(options.json, counts)
-    if counts["failures"]:
-        raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
+    check.refuse_failures(counts)
 
 
 def _data_fetch(options: argparse.Namespace) -> None:
@@ -374,6 +588,16 @@ def _analyse(options: argparse.Namespace) -> None:
         print(file)
 
 
+def _report(options: argparse.Namespace) -> None:
+    from lagr import report
+
+    found = report.read_runs(map(named.find, options.run_folders))
+    missing = report.write(found, Path(options.out), lambda its: _source(its, options.data), options.split, _device())
+    if missing:
+        print(f"lagr: without calibration and pictures of errors: {missing}", file=sys.stderr)
+    print(options.out)
+
+
 def _search(options: argparse.Namespace) -> None:
     from lagr.search import search
 
@@ -395,12 +619,13 @@ def _search(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
+    from lagr import bench_serve
     from lagr.bench import BENCHMARKS
     from lagr.scaling import scaling
     from lagr.train import choose_device, machine
 
-    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING)]:
-        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING))}")
+    if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING, SERVE)]:
+        raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING, SERVE))}")
     if options.data:
         os.environ["LAGR_DATA"] = options.data  # the benchmarks look for corpora themselves
     report: dict[str, Any] = {"lagr": __version__, "machine": machine(choose_device("auto")), "results": {}}
@@ -416,6 +641,8 @@ def _bench(options: argparse.Namespace) -> None:
     for name in options.names or BENCHMARKS:
         if name == SCALING:
             scaling(lambda rows: known(SCALING, rows, _scaling_line(rows[-1])), options.limit, options.warm)
+        elif name == SERVE:
+            bench_serve.bench_serve(options.run_folder, lambda result: known(SERVE, result, bench_serve.line(result)))
         else:
             result = BENCHMARKS[name]()
             known(name, result, _parts_line(result) if "parts" in result else _ratio_line(result))
@@ -480,6 +707,21 @@ def _write_json(path: str, value: Any) -> None:
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
+
+
+def _add_store(parser: argparse.ArgumentParser, required: bool) -> None:
+    group = parser.add_argument_group("the store that answers")
+    group.add_argument(
+        "--store",
+        metavar="FILE|DIR|URL",
+        required=required,
+        help="a file of triples (.ttl, .nt, .nq), the folder of a pyoxigraph store, or a SPARQL endpoint; "
+        f"{FILMS}: the small graph of films that comes with lagr, with its names",
+    )
+    group.add_argument("--entities", metavar="FILE", help="names and their IRIs: .tsv with a header, or .jsonl")
+    group.add_argument("--timeout", type=float, default=5.0, metavar="S", help="seconds for a query; default 5")
+    group.add_argument("--rows", type=int, default=100, metavar="N", help="answers to a question at most; default 100")
+    group.add_argument("--namespace", metavar="IRI", help="what ns: stands for in the queries; default: Freebase's")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

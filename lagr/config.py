@@ -31,6 +31,7 @@ class Data:
     partition: str = option("", "which of CFQ's splits: mcd1, mcd2, mcd3, random_split")
     size: int = option(4000, "how many training sentences mini generates")
     seed: int = option(0, "which sentences mini generates")
+    copy: bool = option(False, "labels that are always a word of their sentence are copied from it", kind="lagr")
     form: str = option("full", "forms as they are, or CFQ's queries compressed", ("full", "compressed"), kind="seq2seq")
 
 
@@ -49,6 +50,9 @@ class Model:
     valency: int = option(
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
+    pretrained: str = option(
+        "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
+    )
     edge_width: int = option(
         0, "width of an edge label's query and key; 0: D / edge labels, rounded up to 8, 16, …", kind="lagr"
     )
@@ -57,10 +61,9 @@ class Model:
     longest_form: int = option(512, "tokens after which a form is broken off", kind="seq2seq")
 
     def options(self) -> dict[str, Any]:
-        """What the model of this kind is built with, besides the sizes that its vocabulary has."""
-        wanted = (
-            f.name for f in fields(self) if f.name not in ("kind", "valency") and f.metadata["kind"] in ("", self.kind)
-        )
+        """What the model of this kind is built with, besides the sizes that its vocabulary and its encoder have."""
+        own = [f for f in fields(self) if f.name not in ("kind", "valency", "pretrained")]
+        wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}
 
 
@@ -87,11 +90,15 @@ class Train:
     learning_rate: float = option(4e-4, "Adam's learning rate at its peak")
     warmup: int = option(0, "steps over which the learning rate rises to its peak; then it falls linearly to 0")
     clip: float = option(1.0, "largest norm of the gradient; 0: no clipping")
+    unknown: float = option(
+        0.0, "α: a word seen n times is read as an unknown one with probability α / (α + n)", kind="lagr"
+    )
     seed: int = option(0, "seed of the weights, the order of the data, dropout and noise")
     evaluate_every: int = option(2000, "steps between two evaluations on dev; 0: only at the end")
     evaluate_limit: int = option(1000, "sentences of a split used in an evaluation during training")
     save_every: int = option(1000, "steps between two checkpoints for --resume")
     device: str = option("auto", "auto: the GPU where there is one", ("auto", "cpu", "cuda"))
+    threads: int = option(0, "threads of the CPU that a step takes; 0: as many as torch would")
     precision: str = option("auto", "auto: bf16 on the GPU, float32 on the CPU", ("auto", "float32", "bf16"))
     restart_below: float = option(0.0, "restart with a new seed when the training accuracy (%) ends below; 0: never")
     restart_after: float = option(1.0, "share of the steps after which the training accuracy is looked at")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -9,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lagr.alternatives import Alternatives
+from lagr.confidence import PLAIN, Calibration
+from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
 from lagr.valency import Valencies, best_edges
@@ -23,11 +27,19 @@ class Decoded:
     node_probabilities: tuple[float, ...]
     edge_probabilities: tuple[float, ...]
     probability: float
+    alternatives: Alternatives | None = None
 
 
-def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
+def decode(
+    dist: GraphDistribution,
+    vocab: Vocabulary,
+    calibration: Calibration = PLAIN,
+    sentences: Sequence[Sequence[str]] | None = None,
+) -> list[Decoded]:
     """The likeliest graph of every sentence, its nodes in the order of their slots.
 
+    Calibration changes the probabilities of what is found, not what is found. sentences: the tokens that labels may be
+    copied from, where the vocabulary has copies.
     All the work on slots and pairs is done on the device; the host sees the nodes and edges that are there.
     """
     node_best, edge_best = dist.node_log_probs.amax(-1), dist.edge_log_probs.amax(-1)
@@ -52,21 +64,20 @@ def decode(dist: GraphDistribution, vocab: Vocabulary) -> list[Decoded]:
 
     # What all sentences have, in one row each, of which every sentence takes its share.
     slots = iter(at_node[1].tolist())
-    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist())
-    node_probabilities = iter(node_best[at_node].exp().tolist())
+    tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
+    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens)
+    node_probabilities = iter(calibration.nodes(dist.node_log_probs[at_node]).amax(-1).tolist())
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
-    edge_probabilities = iter(dist.edge_log_probs[(*at_edge, edge_labels)].exp().tolist())
+    at_pairs = calibration.edges(dist.edge_log_probs[at_edge])
+    edge_probabilities = iter(at_pairs.gather(-1, edge_labels[:, None])[:, 0].tolist())
     shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
-    return [
-        Decoded(
-            Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n))),
-            tuple(islice(node_probabilities, n)),
-            tuple(islice(edge_probabilities, e)),
-            whole,
-        )
-        for n, e, whole in shares
-    ]
+    found = []
+    for n, e, whole in shares:
+        graph = Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n)))
+        of_nodes, of_edges = tuple(islice(node_probabilities, n)), tuple(islice(edge_probabilities, e))
+        found.append(Decoded(graph, of_nodes, of_edges, calibration.whole(whole, of_nodes + of_edges)))
+    return found
 
 
 def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary) -> tuple[Tensor, Tensor]:

@@ -76,6 +76,13 @@ class Layout:
     arcs: tuple[Arc, ...]
 
 
+class Faint(NamedTuple):
+    """Nodes and edges, by number, that stand back so that the others stand out."""
+
+    nodes: frozenset[int] = frozenset()
+    edges: frozenset[int] = frozenset()
+
+
 class Widths(NamedTuple):
     tokens: Sequence[int]
     nodes: Sequence[int]
@@ -240,9 +247,13 @@ def svg(
     node_probabilities: Sequence[float] | None = None,
     edge_probabilities: Sequence[float] | None = None,
     title: str | None = None,
+    faint: Faint | None = None,
 ) -> str:
     """A self-contained picture for light and dark pages; tooltips have the full labels and probabilities."""
     nodes, edges = _captions(tokens, graph, graph_layers, node_probabilities, edge_probabilities)
+    for captions, numbers in zip((nodes, edges), faint or (), strict=False):
+        for number in numbers:
+            captions[number] = captions[number]._replace(opacity=f' opacity="{FAINTEST}"')
     box = 38 if any(node.note for node in nodes) else 26
     below = 18 if any(edge.note for edge in edges) else 8
     widths = Widths(
@@ -261,15 +272,20 @@ def svg(
     # From the highest down: a wire interrupts those it crosses, and these come from above.
     for number in sorted(range(len(edges)), key=lambda number: layout.arcs[number].y):
         arc, edge, kind = layout.arcs[number], edges[number], kinds.index(graph.edges[number].label)
-        body.append(f'<g class="arc c{kind % len(PALETTE)}"{edge.opacity}><title>{_xml(edge.words)}</title>')
+        body.append(f'<g class="arc c{kind % len(PALETTE)}" data-edge="{number}"{edge.opacity}>')
+        body.append(f"<title>{_xml(edge.words)}</title>")
         body.append(_wire(arc) + _text(edge.label, arc.label.middle, arc.y + 4))
         body.append(_text(edge.note, arc.label.middle, arc.y + 15, "note") + "</g>")
     slots = graph.slots or ()
     for slot in sorted(set(range(len(layout.slots))) - set(slots)):
         rect = layout.slots[slot]
-        body.append(f'<circle class="empty" cx="{rect.middle}" cy="{(rect.top + rect.bottom) // 2}" r="3"/>')
-    for node, rect in zip(nodes, (layout.slots[slot] for slot in slots), strict=True):
-        body.append(f'<g class="node"{node.opacity}><title>{_xml(node.words)}</title>{_box(rect, "box")}')
+        middle = f'cx="{rect.middle}" cy="{(rect.top + rect.bottom) // 2}"'
+        body.append(f'<circle class="empty" data-slot="{slot}" {middle} r="3"/>')
+    for number, (node, slot) in enumerate(zip(nodes, slots, strict=True)):
+        rect = layout.slots[slot]
+        body.append(
+            f'<g class="node" data-node="{number}"{node.opacity}><title>{_xml(node.words)}</title>{_box(rect, "box")}'
+        )
         body.append(_text(node.label, rect.middle, rect.top + (18 if node.note else box // 2 + 5)))
         body.append(_text(node.note, rect.middle, rect.top + 31, "note") + "</g>")
     page = Rect(-24, -52 if title else -24, max(layout.width, _pixels(title or "", 15)) + 24, layout.height - box + 46)
@@ -280,7 +296,7 @@ def svg(
         f'  viewBox="{page.left} {page.top} {width} {height}">',
         f"<title>{_xml(title or ' '.join(tokens) or 'An empty sentence')}</title>",
         f"<desc>{_xml(f'Nodes: {lists[0]}. Edges: {lists[1]}.')}</desc>",
-        f"<style>{_style()}</style>",
+        f"<style>{style()}</style>",
         _box(page, "paper"),
         _text(title or "", -4, -26, "heading"),
     )
@@ -295,7 +311,7 @@ def stacked(pictures: Sequence[str]) -> str:
     tops = accumulate((height for _, height in sizes), initial=0)
     parts = [picture.replace("<svg ", f'<svg y="{top}" ', 1) for picture, top in zip(pictures, tops, strict=False)]
     frame = f'class="lagr" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    head = f"<style>{_style()}</style>\n{_box(Rect(0, 0, width, height), 'paper')}"
+    head = f"<style>{style()}</style>\n{_box(Rect(0, 0, width, height), 'paper')}"
     return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}>\n{head}\n{"".join(parts)}</svg>\n'
 
 
@@ -490,7 +506,8 @@ def _wire(arc: Arc) -> str:
     return f'{halo}<path d="{way}"/><circle cx="{x}" cy="{bottom}" r="2.5"/>{head}'
 
 
-def _style() -> str:
+def style() -> str:
+    """The style sheet of a picture, for light and for dark paper."""
     light = "".join(f".lagr .c{n} {{ color: {on_white} }}\n" for n, (on_white, _) in enumerate(PALETTE))
     dark = "".join(f".lagr .c{n} {{ color: {on_black} }}\n" for n, (_, on_black) in enumerate(PALETTE))
     return f"{LIGHT}{light}@media (prefers-color-scheme: dark) {{{DARK}{dark}}}\n"

@@ -5,8 +5,10 @@ LagrError                 the command line prints it and exits with status 1, wi
 ├── DataError             a file or a row of data that can't be used
 │   └── FormError         a logical form or query that can't be read, or a graph that can't be written as one
 ├── ConfigError           an unknown key, a value of the wrong kind, settings that don't fit together
-└── RunError              a run folder that is missing, taken, or of another version; a run that can't go on
-    └── StoppedError      a run was asked to stop; everything is saved
+├── RunError              a run folder that is missing, taken, or of another version; a run that can't go on
+│   └── StoppedError      a run was asked to stop; everything is saved
+└── StoreError            a store of triples that can't be opened, reached or understood
+    └── StoreTimeoutError it did not answer in time
 """
 
 from __future__ import annotations
@@ -37,4 +39,12 @@ class RunError(LagrError):
 
 
 class StoppedError(RunError):
+    pass
+
+
+class StoreError(LagrError):
+    pass
+
+
+class StoreTimeoutError(StoreError):
     pass

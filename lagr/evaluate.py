@@ -21,7 +21,7 @@ from lagr.forms import FORMALISMS, Formalism
 from lagr.graph import Graph, blindly_isomorphic, neighbourhoods
 
 if TYPE_CHECKING:
-    from lagr.parser import AnyParser
+    from lagr.parser import AnyParser, Parse
 
 # The paper's kinds (appendix, error analysis), and what is left.
 KINDS = {
@@ -161,6 +161,15 @@ def evaluate(
                     }
                 )
     return result
+
+
+def is_right(parse: Parse, example: Example) -> bool:
+    """Whether a parse is an exact match: its form, or where forms can't tell, its graph."""
+    written = not parse.nodes and parse.form is not None  # by seq2seq, which learns forms as the data has them
+    gold = example.written_form if written else example.form
+    if gold is None or (parse.form is None and parse.problem is None):  # the parser has no formalism
+        return parse.graph == example.graph
+    return parse.form == gold
 
 
 def error_kinds(gold: Graph, predicted: Graph) -> set[str]:

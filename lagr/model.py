@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lagr import kernels
+from lagr import chance, kernels
 from lagr.chance import scramble
 from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present, rotated
 
 NULL = 0
+FEATURE_SITE = 3_000  # of dropout, apart from all others
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,21 @@ class LAGr(nn.Module):
         edge_width: int = 0,
         positions: str = "sine",
         valencies: tuple[int, int] = (0, 0),
+        features: int = 0,
     ) -> None:
-        """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted."""
+        """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
+
+        features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
+        """
         super().__init__()
         self.positions, self.valencies = positions, valencies
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
         self.encoders = 2 if encoders == "separate" else 1
         self.embed = Embedding(words, width, dropout, positions=encoder == "transformer" and positions == "sine")
+        if features:
+            self.project = Affine(1, features, width)
+            self.feature_dropout = dropout
         if encoder == "lstm":
             self.encode: LSTM | Transformer = LSTM(self.encoders, width, encoder_layers, dropout)
         else:
@@ -116,22 +124,31 @@ class LAGr(nn.Module):
         if max(valencies):
             self.valency_scorer = Affine(1, width, graph_layers * 2 * aligned(max(valencies)))
 
-    def forward(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None = None) -> GraphDistribution:
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, keys: Tensor | None = None, features: Tensor | None = None
+    ) -> GraphDistribution:
         """tokens (S, B, N), of which sentence b of model s has lengths[s, b]; the rest is padding and changes nothing.
 
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
+        features (S, B, N, F): what a pretrained encoder says of the tokens, where the model was made for one.
         """
-        nodes, edges, numbers = self.score(self.encode(*self.embedded(tokens, lengths, keys)))
+        nodes, edges, numbers = self.score(self.encode(*self.embedded(tokens, lengths, keys, features)))
         present = are_present(lengths.flatten(), tokens.shape[-1])
         return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1), numbers)
 
-    def embedded(self, tokens: Tensor, lengths: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def embedded(
+        self, tokens: Tensor, lengths: Tensor, keys: Tensor | None, features: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """What the encoders start from: words (W, B, N, D), lengths (W, B), and keys of every layer (layers, W)."""
 
         def for_each_encoder(x: Tensor) -> Tensor:
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        words, lengths = for_each_encoder(self.embed(tokens, keys)), for_each_encoder(lengths).contiguous()
+        words = self.embed(tokens, keys)
+        if features is not None:
+            projected = self.project(features.to(words.dtype))
+            words = words + chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE)
+        words, lengths = for_each_encoder(words), for_each_encoder(lengths).contiguous()
         if keys is not None:
             number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)

@@ -6,7 +6,7 @@ a GPU `losses` is recorded, once for every bucket and for either value of `infer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -23,9 +23,16 @@ from lagr.seq2seq import form_loss
 class GraphObjective:
     """−log p of the graphs, placed by known alignments or by inferred ones; mean over sentences."""
 
-    def __init__(self, data: Packed, align: Align, first_alignments: Tensor, models: int) -> None:
-        """first_alignments (examples, J): what weak supervision starts from."""
-        self.data, self.align, self.first_alignments = data, align, first_alignments
+    def __init__(
+        self,
+        data: Packed,
+        align: Align,
+        first_alignments: Tensor,
+        models: int,
+        forget: Callable[[Tensor, Tensor], Tensor] = lambda tokens, keys: tokens,
+    ) -> None:
+        """first_alignments (examples, J): what weak supervision starts from. forget: words to unknown ones."""
+        self.data, self.align, self.first_alignments, self.forget = data, align, first_alignments, forget
         self.alignments = first_alignments.repeat(models, 1, 1)
 
     def infers(self, held: np.ndarray) -> bool:
@@ -38,7 +45,10 @@ class GraphObjective:
         """What the step descends, and the loss of each model (S,). rows (S, B): what each sees; held, keys (S,)."""
         S, B = rows.shape
         batch = self.data.take(rows.flatten(), self.data.buckets[bucket])
-        dist = model(batch.tokens.view(S, B, -1), batch.lengths.view(S, B), keys)
+        words, features = self.forget(batch.tokens.view(S, B, -1), keys), batch.features
+        if features is not None:
+            features = features.view(S, B, *features.shape[1:])
+        dist = model(words, batch.lengths.view(S, B), keys, features)
         parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
         alignment = batch.alignment
         if self.align.supervision == "weak":

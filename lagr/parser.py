@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
-from torch import Tensor
 
-from lagr import memory, runs
+from lagr import confidence, memory, named, pretrained, runs
 from lagr.align import infer_alignment
+from lagr.alternatives import Alternatives, with_alternatives
 from lagr.batch import LONGEST, pack, pad_tokens
+from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config
 from lagr.datasets import Example, tokenize
 from lagr.decode import Decoded, decode
-from lagr.errors import DataError, FormError, LagrError, RunError
+from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
 from lagr.forms import spelling
 from lagr.graph import Graph
@@ -70,18 +71,36 @@ class Parse:
     edges: tuple[ParsedEdge, ...]
     probability: float
     graph_layers: int
+    abstained: bool = False  # the answer was too improbable to be given: no graph, no form, and `problem` says so
+    alternatives: Alternatives | None = None  # of every slot and edge, where they were asked for
+    next_best: tuple[Parse, ...] = ()  # the next likeliest graphs, where they were asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
+        plain: dict[str, Any] = {
             "tokens": list(self.tokens),
             "form": self.form,
             "problem": self.problem,
+            "abstained": self.abstained,
             "probability": self.probability,
             "graph_layers": self.graph_layers,
             "nodes": [vars(node) for node in self.nodes],
             "edges": [vars(edge) for edge in self.edges],
-        } | ({} if self.nodes or self.graph is None else {"graph": self.graph.to_dict()})
+        }
+        if self.graph is not None and not self.nodes:
+            plain["graph"] = self.graph.to_dict()
+        if self.alternatives is not None:
+            plain["alternatives"] = self.alternatives.to_dict()
+        if self.next_best:
+            plain["next_best"] = [one.to_dict() for one in self.next_best]
+        return plain
+
+    def unless_below(self, probability: float) -> Parse:
+        """The parse, or, where it is less probable than that, one without an answer, which says so."""
+        if self.probability >= probability:
+            return self
+        problem = f"no answer: the likeliest has probability {self.probability:.3g}, which is below {probability:g}"
+        return Parse(self.tokens, None, None, problem, (), (), self.probability, self.graph_layers, abstained=True)
 
     def draw(self, kind: str = "text") -> str:
         """The sentence with its slots and arcs, as text for a terminal or as svg; the graph alone as dot."""
@@ -116,20 +135,37 @@ class SentenceParser(ABC):
 
     def __init__(self, vocab: Vocabulary, formalism: str | None, config: Config, device: str) -> None:
         self.vocab, self.formalism, self.config, self.device = vocab, formalism, config, device
+        self.calibration: Calibration = PLAIN
 
     @overload
-    def parse(self, sentences: str) -> Parse: ...  # type: ignore[overload-overlap]  # a str is a sequence of str
+    def parse(self, sentences: str, *, nbest: int = 1, min_probability: float = 0.0) -> Parse: ...  # type: ignore[overload-overlap]  # a str is a sequence of str
     @overload
-    def parse(self, sentences: Sequence[str]) -> list[Parse]: ...
-    def parse(self, sentences: str | Sequence[str]) -> Parse | list[Parse]:
-        """The meaning of a sentence, or of each of many, which are parsed in batches."""
+    def parse(self, sentences: Sequence[str], *, nbest: int = 1, min_probability: float = 0.0) -> list[Parse]: ...
+    def parse(
+        self, sentences: str | Sequence[str], *, nbest: int = 1, min_probability: float = 0.0
+    ) -> Parse | list[Parse]:
+        """The meaning of a sentence, or of each of many, which are parsed in batches.
+
+        nbest: with that many graphs, the likeliest and its `next_best`. min_probability: no answer is given that is
+        less probable; the parse says so, and is `abstained`.
+        """
         if isinstance(sentences, str):
-            return self.parse([sentences])[0]
-        return self.parse_tokens([tokenize(sentence) for sentence in sentences])
+            return self.parse([sentences], nbest=nbest, min_probability=min_probability)[0]
+        if nbest < 1:
+            raise ConfigError(f"nbest is {nbest}; at least one graph has to be asked for")
+        if not 0 <= min_probability <= 1:
+            raise ConfigError(f"min_probability is {min_probability:g}; a probability is from 0 to 1")
+        tokens = [tokenize(sentence) for sentence in sentences]
+        parses = self.parse_nbest(tokens, nbest) if nbest > 1 else self.parse_tokens(tokens)
+        return [parse.unless_below(min_probability) for parse in parses]
 
     @abstractmethod
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        """The meaning of each sentence, given as its tokens."""
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        """The meaning of each sentence, given as its tokens; with so many of the likeliest labels of every part."""
+
+    @abstractmethod
+    def parse_nbest(self, sentences: Sequence[Sequence[str]], count: int) -> list[Parse]:
+        """The meaning of each sentence, given as its tokens, with those that are next best: `count` in all."""
 
     def check(self, sentences: Sequence[Sequence[str]]) -> None:
         """DataError where a sentence can't be parsed."""
@@ -142,18 +178,18 @@ class SentenceParser(ABC):
 
     def in_batches(
         self,
-        sentences: Sequence[Sequence[str]],
+        sentences: int,
         batches: Iterable[list[int]],
-        run: Callable[[list[Sequence[str]]], list[Found]],
+        run: Callable[[list[int]], list[Found]],
         progress: Callable[[int], None],
     ) -> list[Found]:
-        """What `run` finds of every sentence, of those in a batch at a time."""
+        """What `run` finds of every sentence, given the numbers of those in a batch at a time."""
         results: dict[int, Found] = {}
         with memory.explained("parsing", SHORTER):
             for rows in batches:
-                results |= zip(rows, run([sentences[row] for row in rows]), strict=True)
+                results |= zip(rows, run(rows), strict=True)
                 progress(len(results))
-        return [results[row] for row in range(len(sentences))]
+        return [results[row] for row in range(sentences)]
 
 
 def batches(sentences: Sequence[Sequence[str]], most: int, weight: Callable[[int], int]) -> Iterator[list[int]]:
@@ -179,32 +215,69 @@ class Parser(SentenceParser):
     ) -> None:
         super().__init__(vocab, formalism, config, device)
         self.model = model.to(device).eval()
-        self.run_model: Callable[[Tensor, Tensor], GraphDistribution] = self.model
+        self.run_model: Callable[..., GraphDistribution] = self.model
+        self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self._write = find_formalism(formalism).write if formalism else None
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [self._parse(tokens, found) for tokens, found in zip(sentences, self.decode(sentences), strict=True)]
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        found = self.decode(sentences, alternatives=alternatives)
+        return [self._parse(tokens, one) for tokens, one in zip(sentences, found, strict=True)]
+
+    def parse_nbest(self, sentences: Sequence[Sequence[str]], count: int) -> list[Parse]:
+        from lagr.nbest import nbest
+
+        def reading(rows: list[int], dist: GraphDistribution) -> list[list[Decoded]]:
+            return nbest(dist, self.vocab, count, self.calibration, [sentences[row] for row in rows])
+
+        found = self.read(sentences, reading)
+        parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]
+        return [replace(first, next_best=tuple(others)) for first, *others in parses]
 
     def decode(
-        self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
+        self,
+        sentences: Sequence[Sequence[str]],
+        progress: Callable[[int], None] = lambda done: None,
+        alternatives: int = 0,
     ) -> list[Decoded]:
-        """The likeliest graph of every sentence."""
+        """The likeliest graph of every sentence; with so many of the likeliest labels of each slot and edge."""
 
-        def run(some: list[Sequence[str]]) -> list[Decoded]:
+        def reading(rows: list[int], dist: GraphDistribution) -> list[Decoded]:
+            known = (self.vocab, self.calibration, [sentences[row] for row in rows])
+            found = decode(dist, *known)
+            return with_alternatives(found, dist, alternatives, *known) if alternatives else found
+
+        return self.read(sentences, reading, progress)
+
+    def read(
+        self,
+        sentences: Sequence[Sequence[str]],
+        reading: Callable[[list[int], GraphDistribution], list[Found]],
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> list[Found]:
+        """What `reading` makes of the distribution of every sentence; it is given those of a batch at a time."""
+
+        def run(rows: list[int]) -> list[Found]:
+            some = [sentences[row] for row in rows]
             with torch.inference_mode():
-                return decode(self.run_model(*pad_tokens(some, self.vocab, self.device)), self.vocab)
+                inputs = pad_tokens(some, self.vocab, self.device)
+                if self.pretrained is None:
+                    return reading(rows, self.run_model(*inputs))
+                features = self.pretrained.read(some, self.device)[None]
+                return reading(rows, self.run_model(*inputs, features=features))
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
-        return self.in_batches(sentences, self._batches(sentences), run, progress)
+        return self.in_batches(len(sentences), self._batches(sentences), run, progress)
 
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
         aligned, settings = [], self.config.align
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
-                batch = pack([examples[row] for row in rows], self.vocab, self.model.graph_layers, self.device).batch
-                dist = self.model(batch.tokens[None], batch.lengths[None])
+                some = [examples[row] for row in rows]
+                batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
+                features = None if batch.features is None else batch.features[None]
+                dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
                 found = infer_alignment(
                     dist, batch.target, settings.candidates, settings.noise, noise_shape=settings.noise_shape
                 )
@@ -233,7 +306,17 @@ class Parser(SentenceParser):
             for label, slot, probability in zip(graph.nodes, graph.slots, found.node_probabilities, strict=True)
         )
         edges = tuple(ParsedEdge(*edge, p) for edge, p in zip(graph.edges, found.edge_probabilities, strict=True))
-        return Parse(tuple(tokens), graph, form, problem, nodes, edges, found.probability, layers)
+        return Parse(
+            tuple(tokens),
+            graph,
+            form,
+            problem,
+            nodes,
+            edges,
+            found.probability,
+            layers,
+            alternatives=found.alternatives,
+        )
 
 
 class FormParser(SentenceParser):
@@ -247,11 +330,14 @@ class FormParser(SentenceParser):
         self.spelling = spelling(formalism, config.data.form)
         self._read = find_formalism(formalism or "").read
 
-    def parse_tokens(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        return [
+    def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
+        return [  # a form's tokens are no slots: there are no alternatives to name
             Parse(tuple(tokens), found.graph, found.form, found.problem, (), (), found.probability, graph_layers=1)
             for tokens, found in zip(sentences, self.write(sentences), strict=True)
         ]
+
+    def parse_nbest(self, sentences: Sequence[Sequence[str]], count: int) -> list[Parse]:
+        raise RunError("the n best graphs need a model that labels graphs; this run writes forms")
 
     def write(
         self, sentences: Sequence[Sequence[str]], progress: Callable[[int], None] = lambda done: None
@@ -259,7 +345,10 @@ class FormParser(SentenceParser):
         """The form of every sentence, its likeliest token every time."""
         self.check(sentences)
         most = AT_ONCE_CPU if self.device == "cpu" else AT_ONCE
-        return self.in_batches(sentences, batches(sentences, most, lambda tokens: 1), self._write, progress)
+        each_alike = batches(sentences, most, lambda tokens: 1)
+        return self.in_batches(
+            len(sentences), each_alike, lambda rows: self._write([sentences[row] for row in rows]), progress
+        )
 
     def _write(self, sentences: list[Sequence[str]]) -> list[Written]:
         with torch.inference_mode():
@@ -277,24 +366,32 @@ class FormParser(SentenceParser):
             graph = self._read(self.spelling.in_order(form), sentence)
         except LagrError as error:
             problem = str(error)
-        return Written(form, graph, problem, probability)
+        return Written(form, graph, problem, self.calibration.whole(probability))
 
 
 AnyParser = Parser | FormParser
 
 
 def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> AnyParser:
-    """The parser of a run folder. onnx: the file that `lagr export` wrote of it, which then does the work."""
-    folder = runs.open_run(run)
+    """The parser of a run folder, or of a model that comes with the package, by its name (`lagr models` lists them).
+
+    onnx: the file that `lagr export` wrote of it, which then does the work.
+    """
+    folder = runs.open_run(named.find(run))
     config, formalism = runs.read_config(folder)
     vocab = runs.read_vocab(folder)
+    if config.model.pretrained and pretrained.load(config.model.pretrained).fingerprint != runs.read_encoder(folder):
+        raise RunError(f"{config.model.pretrained} is not the encoder that {folder} was trained with; put that back")
     model = build(config, vocab)
     runs.read_weights(folder, model)
     parser = parser_of(model, vocab, formalism, config, "cpu" if onnx else device)
+    parser.calibration = confidence.read(folder)
     if onnx:
         from lagr.export import OnnxModel
 
         parser = only_lagr(parser, "--onnx")
+        if parser.pretrained:
+            raise RunError("--onnx: a run with a pretrained encoder can't be run from an ONNX file")
         parser.run_model = OnnxModel(onnx, parser.model)
     return parser
 
@@ -303,7 +400,9 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
     """An untrained model as the configuration says."""
     if config.model.kind == "seq2seq":
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
-    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, **config.model.options())
+    encoder = config.model.pretrained
+    features = pretrained.load(encoder).width if encoder else 0
+    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, features=features, **config.model.options())
 
 
 def parser_of(

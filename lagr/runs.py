@@ -7,11 +7,13 @@ metrics.jsonl           losses and evaluations, a line each
 report.json             what came out: accuracies, every start with its seed, time, machine
 state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
 alignments.safetensors  the alignments that weak supervision settled on
+calibration.json        what makes probabilities trustworthy (see confidence.py), where there was a dev split
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lagr import __version__
+from lagr import __version__, named
 from lagr.config import Config, from_dict, read_toml, to_toml
 from lagr.errors import RunError
 from lagr.vocab import Vocabulary
@@ -49,14 +51,24 @@ def create(folder: Path) -> Path:
 def open_run(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it")
+        known = f"; models by name: {', '.join(named.names())}" if named.names() else ""
+        raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it{known}")
     return folder
 
 
-def write_config(folder: Path, config: Config, formalism: str | None, data: str = "") -> None:
-    """data: the fingerprint of the training data, so that nothing else can be taken for it later."""
-    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n\n'
-    write_text(folder / CONFIG, about + to_toml(config))
+def write_config(
+    folder: Path, config: Config, formalism: str | None, data: str = "", why: Sequence[str] = (), encoder: str = ""
+) -> None:
+    """data, encoder: fingerprints of the training data and of the pretrained encoder, if there is one, so that nothing
+    else can be taken for them later.
+
+    why: reasons for the settings, one a line, as comments before them.
+    """
+    about = f'[about]\nformat = {FORMAT}\nlagr = "{__version__}"\nformalism = "{formalism or ""}"\ndata = "{data}"\n'
+    about += f'encoder = "{encoder}"\n\n' if encoder else "\n"
+    printable = ("".join(c if c.isprintable() else " " for c in line) for line in why)  # they may quote the data
+    reasons = "".join(f"# {line}\n" for line in printable) + ("\n" if why else "")
+    write_text(folder / CONFIG, reasons + about + to_toml(config))
 
 
 def read_config(folder: Path) -> tuple[Config, str | None]:
@@ -74,6 +86,11 @@ def read_config(folder: Path) -> tuple[Config, str | None]:
 def read_fingerprint(folder: Path) -> str:
     """Of the data that a run was trained on."""
     return str(_about(read_toml(folder / CONFIG)).get("data", ""))
+
+
+def read_encoder(folder: Path) -> str:
+    """The fingerprint of the pretrained encoder that a run was trained with."""
+    return str(_about(read_toml(folder / CONFIG)).get("encoder", ""))
 
 
 def _about(raw: dict[str, Any]) -> dict[str, Any]:

@@ -21,18 +21,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lagr import __version__, memory, runs
+from lagr import __version__, confidence, memory, pretrained, runs
 from lagr.associate import associated_alignments
 from lagr.batch import Schedule, pack, pack_forms
+from lagr.calibrate import FEWEST, calibrate
 from lagr.config import Config, override
+from lagr.copying import copied_labels
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.evaluate import Evaluation, evaluate_parser
+from lagr.forget import Forget
 from lagr.forms import spelling
 from lagr.model import LAGr
 from lagr.objectives import FormObjective, GraphObjective, Objective
-from lagr.parser import build, parser_of
+from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.seq2seq import Seq2Seq
 from lagr.supervision import fingerprint, training_examples
@@ -42,14 +45,25 @@ LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the ho
 
 
 def train(
-    config: Config, source: Source, out: Path, resume: bool = False, seeds: int | None = None
+    config: Config,
+    source: Source,
+    out: Path,
+    resume: bool = False,
+    seeds: int | None = None,
+    why: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Trains into a run folder, or several seeds at once into folders of it, and returns the report of each."""
+    """Trains into a run folder, or several seeds at once into folders of it, and returns the report of each.
+
+    why: reasons for the settings, to be written beside them.
+    """
     # All of it, at once: a bad row in the last split should be found before training, not after.
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
-    vocab, data = Vocabulary.of(examples, written_as, config.model.valency), fingerprint(examples)
+    labels = config.model.kind == "lagr"  # and does not write forms
+    copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
+    shapes = labels and config.train.unknown > 0
+    vocab, data = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes), fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
@@ -65,13 +79,15 @@ def train(
             raise RunError(f"{out} is finished: there is nothing to resume")
     else:
         runs.check_free(out)
-    with memory.explained("training", memory.training_advice(len(configs))):
+    with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):
         trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
         if not resume:
+            name = config.model.pretrained
+            encoder = pretrained.load(name).fingerprint if name else ""
             runs.create(out)
             for folder, its_config in zip(folders, configs, strict=True):
                 folder.mkdir(exist_ok=True)
-                runs.write_config(folder, its_config, source.formalism, data)
+                runs.write_config(folder, its_config, source.formalism, data, why, encoder)
                 runs.write_text(folder / runs.VOCAB, vocab.to_json())
         reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
@@ -139,9 +155,13 @@ class Trainer:
         if model.kind == "seq2seq":
             written_as = spelling(self.source.formalism, self.config.data.form)
             return FormObjective(pack_forms(examples, self.vocab, written_as, model.longest_form, self.device))
-        data = pack(examples, self.vocab, model.graph_layers, self.device)
+        encoder = pretrained.load(model.pretrained) if model.pretrained else None
+        data = pack(examples, self.vocab, model.graph_layers, self.device, encoder)
         first = self._first_alignments(examples, data.batch.alignment)
-        return GraphObjective(data, self.config.align, first, len(self.runs))
+        if not self.config.train.unknown:
+            return GraphObjective(data, self.config.align, first, len(self.runs))
+        forget = Forget(examples, self.vocab, self.config.train.unknown, self.device)
+        return GraphObjective(data, self.config.align, first, len(self.runs), forget)
 
     def _new_model(self, seed: int) -> LAGr | Seq2Seq:
         torch.manual_seed(seed)
@@ -238,10 +258,13 @@ class Trainer:
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
             examples = [examples[i] for i in sorted(chosen)]
+        return evaluate_parser(self._parser(s), examples, split)
+
+    def _parser(self, s: int) -> AnyParser:
+        """The parser that a run is so far."""
         model = build(self.config, self.vocab)
         model.load_state_dict(self.engine.weights_of(s))
-        parser = parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
-        return evaluate_parser(parser, examples, split)
+        return parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self.engine.weights_of(s)
@@ -249,6 +272,10 @@ class Trainer:
         objective = self.engine.objective
         if isinstance(objective, GraphObjective) and self.config.align.supervision == "weak":
             runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": objective.alignments[s]})
+        # Nothing that is reported of CFQ's MCD splits may come from their dev; whoever wants it has `lagr calibrate`.
+        mcd = self.config.data.partition.startswith("mcd")
+        if len(self.splits.get("dev", ())) >= FEWEST and not mcd and not failed:
+            runs.write_json(run.folder / confidence.FILE, calibrate(self._parser(s), self.splits["dev"], "dev"))
         results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
         exact, steps = results["train"]["exact"], self.step - run.began
         kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}
@@ -323,7 +350,8 @@ class Trainer:
         first = torch.full_like(known, -1)
         align = self.config.align
         if align.supervision == "weak" and align.start == "association":
-            for row, slots in enumerate(associated_alignments(examples, self.config.model.graph_layers)):
+            layers = self.config.model.graph_layers
+            for row, slots in enumerate(associated_alignments(examples, layers, self.vocab.is_copied)):
                 first[row, : len(slots)] = torch.tensor(slots)
         return first
 
@@ -360,6 +388,17 @@ def _difference(saved: Config, given: Config) -> str:
     one, other = saved.to_dict(), given.to_dict()
     section, key = next((s, k) for s in one for k in one[s] if one[s][k] != other[s][k])
     return f"{section}.{key} is {one[section][key]!r}, not {other[section][key]!r},"
+
+
+@contextmanager
+def _threads(wanted: int) -> Iterator[None]:
+    """Lets torch take so many threads of the CPU; 0: as many as it does anyway."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -63,12 +63,31 @@ def best_edges(
     gain (n, n, E): what an edge of a label gains over none, labels counted from 1 (gain[..., 0] is label 1's).
     leaving, entering (n, valencies): log-probabilities.
     """
+    found = best_choices(gain, leaving, entering, known, 1, effort)
+    if not found:  # a model that knows nothing yet: no edges fit in any case
+        return np.zeros(gain.shape[:2], np.int64)
+    return found[0][1]
+
+
+def best_choices(
+    gain: np.ndarray,
+    leaving: np.ndarray,
+    entering: np.ndarray,
+    known: Valencies,
+    count: int,
+    effort: Effort | None = None,
+) -> list[tuple[float, np.ndarray]]:
+    """Up to `count` choices of edges (n, n), the best first, with what each is worth; no two have the same valencies.
+
+    Worth 0 would be all of the likeliest valencies without an edge's gain, if they fitted.
+    """
     effort = effort or Effort()
-    best, found, least = None, -np.inf, np.inf
-    most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
+    found: list[tuple[float, np.ndarray]] = []
+    least, most = np.inf, EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()  # that any edges can be worth
     tries = 0
     for lost, fit in fitting(leaving, entering, known, effort):
-        if most - lost <= found or lost >= least + effort.reach or tries == effort.tries:
+        enough = len(found) == count and most - lost <= found[-1][0]
+        if enough or lost >= least + effort.reach or tries == effort.tries:
             break
         if fit is None:  # nothing more up to here
             continue
@@ -77,11 +96,11 @@ def best_edges(
         if chosen is None and effort.programs:
             effort = replace(effort, programs=effort.programs - 1)
             chosen = _program(gain, gives, takes, known.most, effort.seconds)
-        if chosen is not None and (worth := EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost) > found:
-            best, found, least = chosen, worth, min(least, lost)
-    if best is None:  # a model that knows nothing yet: no edges fit in any case
-        return np.zeros(gain.shape[:2], np.int64)
-    return np.where(best.any(2), best.argmax(2) + 1, 0)
+        if chosen is not None:
+            least, worth = min(least, lost), EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost
+            found.append((worth, np.where(chosen.any(2), chosen.argmax(2) + 1, 0)))
+            found = sorted(found, key=lambda one: -one[0])[:count]
+    return found
 
 
 State = tuple[int, ...]  # for each label, how many more edges leave than enter; then which leave, and enter, openly

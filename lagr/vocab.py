@@ -1,9 +1,12 @@
-"""Words and labels ⇄ numbers. Word 0 is padding and 1 unknown; node and edge label 0 is null; form token 0 ends it."""
+"""Words and labels ⇄ numbers. Word 0 is padding and 1 unknown; node and edge label 0 is null; form token 0 ends it.
+
+Where labels may be copied, the last node label is *copy*: a slot's label is its token (copying.py).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +18,7 @@ from lagr.graph import Graph
 
 Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter it
 
+SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 
 
@@ -24,6 +28,7 @@ class Vocabulary:
 
     form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
+    copies: whether there is the label *copy*.
     """
 
     words: tuple[str, ...]
@@ -33,14 +38,23 @@ class Vocabulary:
     leaving: tuple[Valency, ...] = ()
     entering: tuple[Valency, ...] = ()
     most: int = 0
+    copies: bool = False
 
     @classmethod
-    def of(cls, examples: Sequence[Example], spelling: Spelling | None = None, valency: int = 0) -> Vocabulary:
+    def of(
+        cls,
+        examples: Sequence[Example],
+        spelling: Spelling | None = None,
+        valency: int = 0,
+        copied: Collection[str] | None = None,
+        shapes: bool = False,
+    ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
-        valency: also their nodes' valencies, with edges of a label counted up to so many.
+        valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
+        left to *copy*, if there is to be one. shapes: unknown words are told apart.
         """
-        words: set[str] = set()
+        words: set[str] = set(SHAPES if shapes else ())
         nodes: set[str] = set()
         edges: set[str] = set()
         forms: set[str] = set()
@@ -50,7 +64,9 @@ class Vocabulary:
             edges.update(edge.label for edge in example.graph.edges)
             if spelling and example.written_form is not None:
                 forms.update(spelling.split(example.written_form))
-        vocab = cls(tuple(sorted(words)), tuple(sorted(nodes)), tuple(sorted(edges)), tuple(sorted(forms)))
+        closed = nodes - set(copied or ())
+        vocab = cls(tuple(sorted(words)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
+        vocab = replace(vocab, copies=copied is not None)
         return vocab._with_valencies(examples, valency) if valency else vocab
 
     def _with_valencies(self, examples: Sequence[Example], most: int) -> Vocabulary:
@@ -82,7 +98,8 @@ class Vocabulary:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """How many words, node labels and edge labels a model needs, reserved ones included."""
-        return len(self.words) + FIRST_WORD, len(self.node_labels) + FIRST_LABEL, len(self.edge_labels) + FIRST_LABEL
+        nodes = len(self.node_labels) + self.copies
+        return len(self.words) + FIRST_WORD, nodes + FIRST_LABEL, len(self.edge_labels) + FIRST_LABEL
 
     @property
     def seq2seq_sizes(self) -> tuple[int, int]:
@@ -115,10 +132,23 @@ class Vocabulary:
         return {token: number for number, token in enumerate(self.form_tokens, FIRST_FORM_TOKEN)}
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        return [self.word_numbers.get(token, UNKNOWN) for token in tokens]
+        return [self.word_numbers.get(token) or self.unknown(token) for token in tokens]
 
-    def node_label(self, number: int) -> str:
-        return self.node_labels[number - FIRST_LABEL]
+    def unknown(self, word: str) -> int:
+        """What a word is read as where it is not known, or taken not to be: its shape, if the model knows shapes."""
+        return self.word_numbers.get(shape(word), UNKNOWN)
+
+    @property
+    def copy(self) -> int:
+        """The label that says: the same as the token."""
+        return len(self.node_labels) + FIRST_LABEL
+
+    def is_copied(self, label: str) -> bool:
+        return self.copies and label not in self.node_numbers
+
+    def node_label(self, number: int, token: str = "") -> str:
+        """token: that of the label's slot, which is the label where it is copied."""
+        return token if self.copies and number == self.copy else self.node_labels[number - FIRST_LABEL]
 
     def edge_label(self, number: int) -> str:
         return self.edge_labels[number - FIRST_LABEL]
@@ -136,6 +166,20 @@ class Vocabulary:
             known = (raw["words"], raw["node_labels"], raw["edge_labels"], raw.get("form_tokens", ()))
             words, nodes, edges, forms = (tuple(map(str, kind)) for kind in known)
             leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
-            return cls(words, nodes, edges, forms, leaving, entering, int(raw.get("most", 0)))
+            most, copies = int(raw.get("most", 0)), bool(raw.get("copies"))
+            return cls(words, nodes, edges, forms, leaving, entering, most, copies)
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
+
+
+def shape(word: str) -> str:
+    """What sort of word it is: with digits, capitalised, another, or a sign.
+
+    >>> [shape(word) for word in ("R2-D2", "Zorblax", "zorbing", "§")]
+    ['<0>', '<Aa>', '<a>', '<.>']
+    """
+    if any(character.isdigit() for character in word):
+        return "<0>"
+    if not any(character.isalpha() for character in word):
+        return "<.>"
+    return "<Aa>" if word[0].isupper() else "<a>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import film_questions
 import pytest
 
 from lagr import config
@@ -52,3 +53,19 @@ def small_run(tmp_path_factory: pytest.TempPathFactory, mini: Source, small_conf
     folder = tmp_path_factory.mktemp("runs") / "small"
     train(small_config, mini, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def film_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A parser that was trained on templates of questions about films, without alignments."""
+    from lagr.train import train
+
+    folder = tmp_path_factory.mktemp("films")
+    data = str(film_questions.write(folder / "data"))
+    settings = [
+        ("data", "name", data), ("model", "width", 64), ("model", "encoder_layers", 1), ("model", "heads", 2),
+        ("model", "dropout", 0), ("model", "graph_layers", 2), ("align", "hold", 100), ("train", "steps", 240),
+        ("train", "batch", 64), ("train", "learning_rate", 4e-3), ("train", "evaluate_every", 0),
+    ]  # fmt: skip
+    train(config.override(config.load("quickstart"), settings), open_source(data), folder / "run")
+    return folder / "run"

@@ -127,9 +127,12 @@ def test_a_written_row_is_read_back(tmp_path: Path, mini: Source) -> None:
 
 
 def test_a_single_file_is_divided_and_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
-    rows = [{**ROW, "text": f"Who edited M{i}?"} for i in range(20)]
+    rows = [{**ROW, "text": f"Who edited M{i}?"} for i in range(200)]
     source = open_source(str(write(tmp_path / "all.jsonl", *rows)))
-    assert {s: len(source.read(s)) for s in source.splits} == {"train": 16, "dev": 2, "test": 2}
+    assert source.splits == ("train", "dev", "test") and sum(len(source.read(s)) for s in source.splits) == 200
+    assert 10 <= len(source.read("dev")) <= 30 and 10 <= len(source.read("test")) <= 30
+    few = open_source(str(write(tmp_path / "few.jsonl", ROW)))
+    assert few.splits == ("train",) and len(few.read("train")) == 1
     named = open_source(str(write(tmp_path / "named.jsonl", {**ROW, "split": "test"}, ROW)))
     assert {s: len(named.read(s)) for s in named.splits} == {"train": 1, "test": 1}
     folder = tmp_path / "folder"

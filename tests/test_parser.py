@@ -8,6 +8,7 @@ import torch
 
 import lagr
 from lagr.batch import pad_tokens
+from lagr.confidence import PLAIN
 from lagr.datasets import Source
 from lagr.decode import decode
 from lagr.errors import DataError, RunError
@@ -45,7 +46,8 @@ def test_batches_change_nothing(parser: Parser, mini: Source, monkeypatch: pytes
             assert getattr(one, probabilities) == pytest.approx(getattr(other, probabilities), rel=1e-3, abs=1e-6)
 
 
-def test_probabilities_are_those_of_the_distribution(parser: Parser) -> None:
+def test_probabilities_are_those_of_the_distribution(parser: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parser, "calibration", PLAIN)
     parse = parser.parse(SENTENCES[0])
     with torch.inference_mode():
         dist = parser.model(*pad_tokens([parse.tokens], parser.vocab))
@@ -117,7 +119,7 @@ def test_a_graph_without_a_form_has_a_problem(parser: Parser, monkeypatch: pytes
     from lagr.decode import Decoded
 
     stray = Decoded(Graph(("*", "walrus"), slots=(0, 1)), (0.9, 0.8), (), 0.7)
-    monkeypatch.setattr(parser, "decode", lambda sentences: [stray])
+    monkeypatch.setattr(parser, "decode", lambda sentences, **options: [stray])
     parse = parser.parse("The walrus .")
     assert parse.form is None and "nothing in this graph" in (parse.problem or "")
     assert parse.to_dict()["nodes"][1] == {"label": "walrus", "slot": 1, "token": 1, "layer": 0, "probability": 0.8}

@@ -43,9 +43,7 @@ def test_the_links_lead_somewhere() -> None:
 
 
 def test_the_commands_are_understood() -> None:
-    commands = re.findall(r"^\$ lagr (.+)$", README, re.M) + re.findall(
-        r"`lagr (train quickstart --data[^`]+)`", README
-    )
+    commands = re.findall(r"^\$ lagr (.+)$", README, re.M) + re.findall(r"`lagr (train my.jsonl[^`]*)`", README)
     assert len(commands) >= 3
     import shlex
 
@@ -59,15 +57,21 @@ def test_the_commands_are_understood() -> None:
         "train",
         "evaluate",
         "parse",
+        "ask",
         "align",
         "data check",
         "data fetch",
         "presets",
         "bench",
         "export",
+        "serve",
         "reproduce",
         "analyse",
         "search",
+        "calibrate",
+        "report",
+        "pack",
+        "models",
     ],
 )
 def test_every_verb_is_in_the_readme(verb: str) -> None:
@@ -82,6 +86,7 @@ def test_the_public_surface_is_this() -> None:
 def test_the_papers_presets_leave_everything_new_off() -> None:
     for name in config.presets():
         if name.startswith(("cogs", "cfq")) and not name.endswith(("-small", "-best")):
-            align, model = config.load(name).align, config.load(name).model
-            assert align.start == "model" and align.hold == 0, name
-            assert model.positions == "sine" and model.valency == 0, name
+            settings = config.load(name)
+            assert settings.align.start == "model" and settings.align.hold == 0, name
+            assert settings.model.positions == "sine" and settings.model.valency == 0, name
+            assert not settings.data.copy and not settings.train.unknown and not settings.model.pretrained, name

@@ -24,6 +24,7 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
     nodes, edges, words = Counter[str](), Counter[str](), Counter[str]()
     failures: list[str] = []
     failed = 0
+    trained: set[tuple[str, ...]] = set()
     for split in source.splits:
         say(f"reading {source.name} {split} …")
         rows = list(source.rows(split))
@@ -37,6 +38,7 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
             "aligned": sum(e.graph.slots is not None for e in examples),
             "more_nodes_than_tokens": sum(len(e.graph.nodes) > len(e.tokens) for e in examples),
             "repeated_labels": sum(len(set(e.graph.nodes)) < len(e.graph.nodes) for e in examples),
+            "in_train": sum(e.tokens in trained for e in examples),
             "round_trips": 0,
             "partly_kept": sum(e.partly_kept for e in examples),
             "categories": dict(sorted(Counter(e.category for e in examples if e.category).items())),
@@ -64,6 +66,8 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
                 if len(failures) < SHOWN:
                     failures.append(f"{split} row {number}, “{' '.join(example.tokens)}”: {problem}")
         splits[split] = counts
+        if split == "train":
+            trained = {e.tokens for e in examples}
     return {
         "name": source.name,
         "formalism": source.formalism,
@@ -75,6 +79,12 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
         "failed": failed,
         "failures": failures,
     }
+
+
+def refuse_failures(counts: dict[str, Any]) -> None:
+    """DataError where `check` found something wrong."""
+    if counts["failures"]:
+        raise DataError(f"{counts['failed']} of {counts['rows']} rows fail; the first is {counts['failures'][0]}")
 
 
 def summary(counts: dict[str, Any]) -> str:
@@ -90,6 +100,11 @@ def summary(counts: dict[str, Any]) -> str:
     lines.append("edges: " + ", ".join(f"{label} {n:,}" for label, n in counts["edge_labels"].items()))
     frequent = [f"{label} {n:,}" for label, n in list(counts["node_labels"].items())[:SHOWN]]
     lines.append("nodes: " + ", ".join(frequent) + (" …" if len(counts["node_labels"]) > SHOWN else ""))
+    lines += [
+        f"{c['in_train']:,} of the {c['rows']:,} sentences of {split} are in train too: their accuracy says less"
+        for split, c in counts["splits"].items()
+        if c["in_train"]
+    ]
     if counts["formalism"] is None:
         lines.append("no forms to convert: the rows are graphs")
     lines.append("no failure" if not counts["failures"] else "first failures:")

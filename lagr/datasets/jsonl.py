@@ -7,20 +7,24 @@
 
 `alignment` gives the slot of every node of `graph`, where it is known; `category` groups rows in the evaluation.
 A folder holds train.jsonl and, as it likes, dev.jsonl, test.jsonl and others. In a single file a row may name its
-`split`; where none does, every tenth row is dev and the one after it test.
+`split`; where none does, about a tenth of the sentences are dev and a tenth test, chosen by the text alone.
+
+A SPARQL query may be written on one line, with its clauses in any order: its form is the query with both put right.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lagr.datasets import Example, Source, read_text, tokenize
 from lagr.errors import DataError, LagrError
-from lagr.forms import cogs, formalism
+from lagr.forms import cogs, formalism, sparql
 from lagr.graph import Graph
 
+USUAL = ("train", "dev", "test")
 KEYS = {"text", "tokens", "graph", "form", "formalism", "alignment", "category", "split"}
 
 
@@ -29,15 +33,17 @@ def source(path: Path) -> Source:
         files = {file.stem: file for file in sorted(path.glob("*.jsonl"))}
         if "train" not in files:
             raise DataError(f"there is no train.jsonl in {path}")
-        usual = [split for split in ("train", "dev", "test") if split in files]
+        usual = [split for split in USUAL if split in files]
         by_split = {split: read(files[split]) for split in [*usual, *sorted(files.keys() - set(usual))]}
     else:
-        by_split = {"train": []}
         everything = read(path)
         named = any(row.split for row in everything)
-        for number, row in enumerate(everything):
-            chosen = (row.split or "train") if named else {8: "dev", 9: "test"}.get(number % 10, "train")
-            by_split.setdefault(chosen, []).append(row)
+        by_split = {split: [] for split in USUAL}
+        for row in everything:
+            by_split.setdefault((row.split or "train") if named else part_of(row.example), []).append(row)
+        if not by_split["train"] and not named:  # a handful of sentences is too few to divide
+            by_split = {"train": everything}
+        by_split = {split: rows for split, rows in by_split.items() if rows or split == "train"}
     formalisms = {row.formalism for rows in by_split.values() for row in rows if isinstance(row.example, Example)}
     if len(formalisms) > 1:
         raise DataError(
@@ -45,6 +51,14 @@ def source(path: Path) -> Source:
         )
     formalism = next(iter(formalisms), "") or None
     return Source(str(path), tuple(by_split), lambda split: [row.example for row in by_split[split]], formalism)
+
+
+def part_of(example: Example | DataError) -> str:
+    """The part of the data that a sentence belongs to: the same for the same text, whatever rows are beside it."""
+    if isinstance(example, DataError):
+        return "train"
+    digest = hashlib.sha256(" ".join(example.tokens).encode()).digest()
+    return {8: "dev", 9: "test"}.get(int.from_bytes(digest[:4]) % 10, "train")
 
 
 class Row(NamedTuple):
@@ -98,6 +112,8 @@ def _example(row: Any) -> Example:
     if form and not name:
         raise DataError("a row with `form` names its `formalism`, such as cogs or sparql")
     formal = formalism(name) if name else None
+    if form and name == "sparql":
+        form = sparql.in_order(sparql.join(form.split()))
     longer = form if name == "cogs" and form is not None and cogs.is_lossy(form) else None
     if "graph" in row:
         graph = Graph.from_dict(row["graph"])

@@ -46,7 +46,7 @@ _PATH = re.compile(r"\^?ns:[\w.]+(?:[/|]\^?ns:[\w.]+)*")
 
 def read(form: str, tokens: Sequence[str] = ()) -> Graph:
     """The graph of a query. It has no slots: which word gives which node is not in the data."""
-    head, triples, filters = _parts(form)
+    head, triples, filters = parts(form)
     selects = head == SELECT
     nodes: list[str] = []
     entities: dict[str, int] = {}
@@ -119,7 +119,7 @@ def in_order(form: str) -> str:
 
 def compress(form: str) -> list[str]:
     """The tokens of a query in which triples of one predicate are merged, as they are in its graph."""
-    head, triples, filters = _parts(form)
+    head, triples, filters = parts(form)
     clauses = [
         " ".join([*subjects, predicate, *objects] if objects else [*subjects, "a", predicate])
         for subjects, predicate, objects in _merged(triples)
@@ -148,7 +148,7 @@ def expand(tokens: Sequence[str]) -> str:
     return "\n".join([head, *_punctuated(sorted(clauses)), "}"])
 
 
-def _parts(form: str) -> tuple[str, Counter[tuple[str, str, str]], Counter[tuple[str, str]]]:
+def parts(form: str) -> tuple[str, Counter[tuple[str, str, str]], Counter[tuple[str, str]]]:
     """How a query begins, its triples and its filters."""
     lines = form.split("\n")
     if lines[0] not in (SELECT, COUNT):

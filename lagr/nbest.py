@@ -1,0 +1,221 @@
+"""The n likeliest graphs of a sentence, in order.
+
+A graph is what is left of a complete labelling once `null` nodes and their edges are removed, so many labellings are
+one graph; its probability is that of the likeliest of them. Every label is charged what it loses against the best one
+in its place:
+
+    log p(graph) = log p(best graph) − Σ slots (loss of the node label) − Σ pairs of nodes (loss of the edge label)
+
+A pair counts where both of its slots hold nodes; elsewhere the likeliest labelling has the best label, which loses
+nothing. So node labels are ranked first, lazily, and each choice of them opens a ranking of edges that starts at its
+own loss: the next graph is the first of the rankings that are open, or of the next one to be opened. This is exact.
+
+A model with valencies chooses edges together, by what valency.py maximises. That is then what ranks graphs, and of all
+edges with the same valencies the best ones alone are given. Decoding, which settles the nodes first, has the first
+word; the search for others is limited.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count as counter
+from itertools import islice, tee
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lagr.confidence import PLAIN, Calibration
+from lagr.copying import tokens_at
+from lagr.decode import Decoded, decode
+from lagr.graph import Edge, Graph
+from lagr.model import NULL, GraphDistribution
+from lagr.valency import EDGE_WEIGHT, Effort, Valencies, best_choices
+from lagr.vocab import Vocabulary
+
+# With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
+EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
+
+
+class Ranked(NamedTuple):
+    """Labels, and what they lose against the best ones."""
+
+    loss: float
+    labels: np.ndarray
+
+
+class RankedGraph(NamedTuple):
+    loss: float
+    nodes: np.ndarray  # (M,)
+    edges: np.ndarray  # (n, n), between the n slots that hold nodes
+
+
+class Choice(NamedTuple):
+    """Node labels, and the ranking of the edges between them, as far as it was followed."""
+
+    loss: float
+    nodes: np.ndarray
+    ranking: Iterator[Ranked]
+
+
+def nbest(
+    dist: GraphDistribution,
+    vocab: Vocabulary,
+    count: int,
+    calibration: Calibration = PLAIN,
+    sentences: Sequence[Sequence[str]] | None = None,
+) -> list[list[Decoded]]:
+    """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
+
+    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from.
+    """
+    firsts, plain = decode(dist, vocab, calibration, sentences), decode(dist, vocab, PLAIN, sentences)
+    found = []
+    for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
+        best, left, seen = [first], 1 - first.probability, {_key(first.graph)}
+        ranking, least = _of_sentence(dist, b, vocab, count), None
+        while len(best) < count and (ranked := next(ranking, None)) is not None:
+            least = ranked.loss if least is None else least
+            whole = raw.probability * math.exp(least - ranked.loss)
+            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
+            if _key(one.graph) in seen:  # the first, or a label that is one of the vocabulary and copied too
+                continue
+            seen.add(_key(one.graph))
+            # Calibration looks at each graph alone; together they can't be likelier than certain, nor in disorder.
+            best.append(replace(one, probability=min(one.probability, best[-1].probability, left)))
+            left -= best[-1].probability
+        found.append(best)
+    return found
+
+
+def _key(graph: Graph) -> tuple[object, ...]:
+    """What tells graphs apart here: slots count, unlike where graphs are compared."""
+    return graph.nodes, graph.slots, graph.edges
+
+
+def _of_sentence(dist: GraphDistribution, b: int, vocab: Vocabulary, count: int) -> Iterator[RankedGraph]:
+    here = dist.slots[b]
+    nodes = dist.node_log_probs[b][here].double().cpu().numpy()
+    edges = dist.edge_log_probs[b][here][:, here].double().cpu().numpy()
+    if dist.valency_log_probs is None:
+        return ranked_graphs(ranked_labels(nodes), lambda slots: ranked_labels(edges[slots][:, slots]))
+    numbers = dist.valency_log_probs[b][here].double().cpu().numpy()
+    leaving, entering = (numbers[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
+    known = Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
+    gain = edges[..., 1:] - edges[..., :1]
+    # Nothing leaves or enters an empty slot; valencies and edges alike lose against the best that each could be.
+    if_empty = sum(x.max(1) - x[:, 0] for x in (leaving, entering))
+    most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()
+
+    def edges_between(slots: np.ndarray) -> Iterator[Ranked]:
+        lost = most + np.delete(if_empty, slots).sum()
+        if not len(slots):
+            yield Ranked(lost, np.zeros((0, 0), np.int64))
+            return
+        between = gain[slots][:, slots]
+        for worth, labels in best_choices(between, leaving[slots], entering[slots], known, count, EFFORT):
+            yield Ranked(lost - worth, labels)
+
+    return ranked_graphs(islice(ranked_labels(nodes), MOST_CHOICES), edges_between)
+
+
+def ranked_graphs(
+    choices: Iterator[Ranked], edges_between: Callable[[np.ndarray], Iterator[Ranked]]
+) -> Iterator[RankedGraph]:
+    """Graphs by their loss.
+
+    choices: node labels by theirs. edges_between: given the slots that hold nodes, the edges between them by theirs.
+    """
+    waiting: list[tuple[float, int, Choice, np.ndarray]] = []
+    number = counter()  # decides between equal losses: the earlier one
+    rankings: dict[bytes, Iterator[Ranked]] = {}  # never followed themselves, only copies of them
+
+    def opened(choice: Ranked) -> Choice:
+        """Choices that hold nodes in the same slots share what is found out about the edges."""
+        occupied = np.flatnonzero(choice.labels != NULL)
+        key = occupied.tobytes()
+        rankings[key], own = tee(rankings[key] if key in rankings else edges_between(occupied))
+        return Choice(choice.loss, choice.labels, own)
+
+    def follow(choice: Choice) -> None:
+        if (edges := next(choice.ranking, None)) is not None:
+            heapq.heappush(waiting, (choice.loss + edges.loss, next(number), choice, edges.labels))
+
+    upcoming = next(choices, None)
+    while upcoming is not None or waiting:
+        if upcoming is not None and (not waiting or upcoming.loss <= waiting[0][0]):
+            follow(opened(upcoming))
+            upcoming = next(choices, None)
+            continue
+        loss, _, choice, edges = heapq.heappop(waiting)
+        yield RankedGraph(loss, choice.nodes, edges)
+        follow(choice)
+
+
+def ranked_labels(log_probs: np.ndarray) -> Iterator[Ranked]:
+    """All choices of a label for every variable, by their loss; (…, labels) → labels (…).
+
+    A choice is the variables that don't have their best label. With variables in the order of what their second label
+    loses, each choice follows from exactly one that loses no more: the one with a better label for its last variable;
+    where that has its second label, the one without it, if the variable before it is chosen too, or else the one with
+    the variable before in its place.
+    """
+    shape, flat = log_probs.shape[:-1], log_probs.reshape(-1, log_probs.shape[-1])
+    order = np.argsort(-flat, axis=1, kind="stable")  # null is the first label, and wins ties
+    losses = flat.max(axis=1, keepdims=True, initial=-np.inf) - np.take_along_axis(flat, order, 1)
+    best = order[:, 0] if flat.shape[1] else np.zeros(0, np.int64)
+    second = losses[:, 1] if flat.shape[1] > 1 else np.full(len(flat), np.inf)
+    variables = np.argsort(second, kind="stable")
+    variables = variables[np.isfinite(second[variables])]
+    losses = losses[variables]
+
+    def labels(changed: tuple[tuple[int, int], ...]) -> np.ndarray:
+        chosen = best.copy()
+        for place, rank in changed:
+            chosen[variables[place]] = order[variables[place], rank]
+        return chosen.reshape(shape)
+
+    waiting: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]
+    while waiting:
+        loss, changed = heapq.heappop(waiting)
+        yield Ranked(loss, labels(changed))
+        *kept, (place, rank) = changed or ((-1, 0),)
+        without = tuple(kept)
+        own = losses[place, rank] if changed else 0.0
+        if changed and rank + 1 < losses.shape[1] and np.isfinite(losses[place, rank + 1]):
+            heapq.heappush(waiting, (loss - own + losses[place, rank + 1], (*without, (place, rank + 1))))
+        if place + 1 < len(variables):
+            following = losses[place + 1, 1]
+            heapq.heappush(waiting, (loss + following, (*changed, (place + 1, 1))))
+            if rank == 1:
+                heapq.heappush(waiting, (loss - own + following, (*without, (place + 1, 1))))
+
+
+def _decoded(
+    dist: GraphDistribution,
+    b: int,
+    graph: RankedGraph,
+    whole: float,
+    vocab: Vocabulary,
+    calibration: Calibration,
+    sentences: Sequence[Sequence[str]] | None,
+) -> Decoded:
+    """The graph with its probabilities. whole: that of its labels, before calibration."""
+    slots = np.flatnonzero(graph.nodes != NULL)
+    sources, targets = np.nonzero(graph.edges != NULL)
+    node_labels, edge_labels = graph.nodes[slots], graph.edges[sources, targets]
+    at_slots = calibration.nodes(dist.node_log_probs[b, torch.from_numpy(slots)])
+    pairs = torch.from_numpy(slots[sources]), torch.from_numpy(slots[targets])
+    at_pairs = calibration.edges(dist.edge_log_probs[(b, *pairs)])
+    nodes = tuple(at_slots[range(len(slots)), node_labels].tolist())
+    edges = tuple(at_pairs[range(len(sources)), edge_labels].tolist())
+    tokens = tokens_at(((b, slot) for slot in slots.tolist()), sentences, dist.slots.shape[1])
+    found = Graph(
+        tuple(map(vocab.node_label, node_labels.tolist(), tokens)),
+        tuple(map(Edge, sources.tolist(), map(vocab.edge_label, edge_labels.tolist()), targets.tolist())),
+        tuple(slots.tolist()),
+    )
+    return Decoded(found, nodes, edges, calibration.whole(whole, nodes + edges))
