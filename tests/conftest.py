@@ -16,6 +16,7 @@ SMALL = [
     ("data", "size", 300), ("model", "width", 32), ("model", "encoder_layers", 1), ("model", "heads", 2),
     ("align", "hold", 60), ("train", "steps", 240), ("train", "batch", 32), ("train", "learning_rate", 5e-3),
     ("train", "evaluate_every", 0), ("train", "save_every", 30), ("train", "evaluate_limit", 60),
+    ("model", "positions", "sine"), ("model", "valency", 0),  # as the paper's: labels that are independent of each other
 ]  # fmt: skip
 
 
