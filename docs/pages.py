@@ -1,7 +1,7 @@
 """The pages of the site: `python docs/pages.py FOLDER` copies docs/ there, with links that stay within the site.
 
-A link to a file outside docs/, such as ../lagr/align.py, leads to a page that shows the file; to a folder, to a page that
-lists it. So the site is whole wherever it is put, and needs no address of the repository.
+A link to a file outside docs/, such as ../lagr/align.py, leads to a page that shows the file; a link to a folder, to a
+page that lists it. So the site is whole wherever it is put, and needs no address of the repository.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def shown(path: Path) -> str:
 def write(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS / "images", folder / "images")
+    shutil.copy(DOCS / "site.css", folder)
     waiting, done = sorted(DOCS.rglob("*.md")), set()
     while waiting:
         path = waiting.pop()

@@ -19,6 +19,8 @@ from lagr.cli import build_parser
 RUN = "a run folder, or the name of a model that comes with the package"
 EXIT = """Exit status 0; 1 for an error, which is one line on stderr; 2 for a command that was not understood; 3 where
 `--min-probability` left a sentence without an answer. Results go to stdout, everything else to stderr."""
+SETTINGS = """Of a preset, of a TOML file, or on the command line: `--train.steps 400`.
+A run's `config.toml` has all of them, with what each means."""
 MADE = "<!-- made from the code by `make reference`; edit the code instead -->"
 
 
@@ -72,7 +74,7 @@ def commands() -> str:
 
 
 def settings() -> str:
-    lines = [MADE, "", "# Settings", "", "Of a preset, of a TOML file, or on the command line: `--train.steps 400`. A run's `config.toml` has all of them.", ""]  # fmt: skip
+    lines = [MADE, "", "# Settings", "", SETTINGS, ""]
     for section, values in config.SECTIONS.items():
         lines += [f"## [{section}]", "", *table("key", "default", "")]
         for f in fields(values):
