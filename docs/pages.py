@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
 LANGUAGES = {".py": "python", ".json": "json", ".jsonl": "json", ".js": "js", ".html": "html", ".css": "css"}
 
@@ -35,6 +36,8 @@ def linked(text: str, path: Path) -> tuple[str, list[Path]]:
         targets.append(target)
         return found[1] + os.path.relpath(page_of(target), Path(page_of(path)).parent)
 
+    # In a table, code with a | is written with \| for readers of the file itself; the site would show the backslash.
+    text = CODE.sub(lambda found: found[0].replace("\\|", "|"), text)
     return LINK.sub(on_site, text), targets
 
 
@@ -42,9 +45,8 @@ def shown(path: Path) -> str:
     """A file as a page, or a folder as a list of its files."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_file():
-        return (
-            f"# {name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8').rstrip()}\n````\n"
-        )
+        text, language = path.read_text(encoding="utf-8").rstrip(), LANGUAGES.get(path.suffix, "text")
+        return f"# {name}\n\n````{language}\n{text}\n````\n"
     files = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     here = [file.relative_to(path).as_posix() for file in files]
     return f"# {name}\n\n" + "".join(f"- [{file}]({path.name}/{file})\n" for file in here)
