@@ -127,6 +127,8 @@ def execute(command: Command) -> None:
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory, small_run: Path, film_run: Path) -> Path:
     """A folder with the files and runs that pages name, and don't make themselves."""
+    pytest.importorskip("pyoxigraph", reason="needs pyoxigraph: pip install 'lagr[ask]'")
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'lagr[plots]'")
     folder = tmp_path_factory.mktemp("workplace")
     for name in ("quickstart", "my", "five"):
         shutil.copytree(small_run, folder / "runs" / name)
