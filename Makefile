@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN := runs/quickstart
 SENTENCE := The lobster threw a teapot under the bridge to Oskar .
 
-.PHONY: quickstart test lint fuzz plots tables models clean
+.PHONY: quickstart test lint fuzz plots tables models reference docs clean
 
 quickstart: .venv/ready
 	@if [ -f $(RUN)/report.json ]; then echo "$(RUN) is already trained; \`make clean\` starts over"; \
@@ -37,6 +37,14 @@ plots: .venv/dev
 
 tables: .venv/dev
 	$(BIN)/python -m lagr.tables results docs/reproduction.md docs/images
+
+reference: .venv/dev
+	$(BIN)/python docs/reference.py
+
+# The documentation as a site, into site/; open site/index.html. No network is needed, to build it or to read it.
+docs: reference
+	$(BIN)/python docs/pages.py build/docs
+	$(BIN)/zensical build --strict --clean
 
 # The models that come with the package: `lagr parse cogs "…"`. Minutes on a GPU, hours without one; needs the corpora.
 models: $(addprefix lagr/models/,cogs cfq)

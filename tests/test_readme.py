@@ -10,7 +10,6 @@ import pytest
 
 import lagr
 from lagr import config
-from lagr.cli import understand
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,18 +36,9 @@ def _is_module(name: str) -> bool:
 
 
 def test_the_links_lead_somewhere() -> None:
-    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for link in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8")):
             assert (document.parent / link).exists(), f"{document.name}: {link}"
-
-
-def test_the_commands_are_understood() -> None:
-    commands = re.findall(r"^\$ lagr (.+)$", README, re.M) + re.findall(r"`lagr (train my.jsonl[^`]*)`", README)
-    assert len(commands) >= 3
-    import shlex
-
-    for command in commands:
-        understand(shlex.split(command))
 
 
 @pytest.mark.parametrize(
