@@ -141,12 +141,20 @@ def lagr(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return status, out, err
 
 
+def test_the_model_of_the_package_answers_every_question(capsys: pytest.CaptureFixture[str]) -> None:
+    _answers_rightly(capsys, "cfq", QUESTIONS)
+
+
 def test_a_trained_parser_answers_ten_questions(film_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = load(film_run).vocab.word_numbers
     asked = [row for row in QUESTIONS if set(re.sub(r"[?]", "", _placed(row)).split()) <= words.keys()]
     assert len(asked) >= 10
+    _answers_rightly(capsys, str(film_run), asked)
+
+
+def _answers_rightly(capsys: pytest.CaptureFixture[str], run: str, asked: list[dict[str, Any]]) -> None:
     questions = [row["question"] for row in asked]
-    status, out, err = lagr(capsys, "ask", str(film_run), "--store", "films", "--format", "json", *questions)
+    status, out, err = lagr(capsys, "ask", run, "--store", "films", "--format", "json", *questions)
     assert status == 0 and err == ""
     found = [json.loads(line) for line in out.splitlines()]
     for row, answer in zip(asked, found, strict=True):
