@@ -19,7 +19,7 @@ quickstart: .venv/ready
 	@echo; echo "The same picture is in $(RUN)/parse.svg"
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/dev
 	$(BIN)/ruff check .

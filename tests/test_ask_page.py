@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +25,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-g
 
 
 @pytest.fixture(scope="module")
-def address(film_run: Path) -> Iterator[str]:
+def address() -> Iterator[str]:
     """A service whose editor of Alien 3 has a hostile name."""
     file, names = film_graph()
     things = [(f"{HOSTILE} {HOSTILE}" if name == "Terry Rawlings" else name, iri) for name, iri in names.rows]
-    parser = lagr.load(film_run)
+    parser = lagr.load("cfq")
     assert isinstance(parser, Parser)
     with Embedded(file) as store:
         app = create_app(parser)
