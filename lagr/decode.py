@@ -54,8 +54,13 @@ def decode(
     else:
         labels = torch.zeros_like(joined, dtype=torch.long)
         labels[at_edge] = edge_labels
-        labels, numbers = agreeing(dist, occupied, labels, vocab)
+        labels, numbers, chosen_again = agreeing(dist, occupied, labels, vocab)
         wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels, numbers))
+        # Where edges were chosen to fit valencies, what pairs say alone was overruled: the whole is as likely as its
+        # nodes and valencies are, and an edge as the less likely valency at its two ends.
+        of_valencies = dist.valency_log_probs.gather(-1, numbers[..., None])[..., 0]  # (B, M, 2)
+        by_valencies = ((node_best + of_valencies.sum(2)) * dist.slots).sum(1)
+        wholes = torch.where(chosen_again, by_valencies, wholes)
         joined = labels != NULL
         at_edge = joined.nonzero(as_tuple=True)
         edge_labels = labels[at_edge]
@@ -70,7 +75,11 @@ def decode(
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
     at_pairs = calibration.edges(dist.edge_log_probs[at_edge])
-    edge_probabilities = iter(at_pairs.gather(-1, edge_labels[:, None])[:, 0].tolist())
+    of_edge = at_pairs.gather(-1, edge_labels[:, None])[:, 0]
+    if dist.valency_log_probs is not None:
+        of_ends = torch.minimum(of_valencies[sentence, source, 0], of_valencies[sentence, target, 1]).exp()
+        of_edge = torch.where(chosen_again[sentence], of_ends.to(of_edge.dtype), of_edge)
+    edge_probabilities = iter(of_edge.tolist())
     shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
     found = []
     for n, e, whole in shares:
@@ -80,10 +89,13 @@ def decode(
     return found
 
 
-def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary) -> tuple[Tensor, Tensor]:
-    """The edges, with those of some sentences chosen again: where their valencies are not the likeliest; and valencies.
+def agreeing(
+    dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The edges, with those of some sentences chosen again: where their valencies are not the likeliest; the valencies;
+    and in which sentences edges were chosen again.
 
-    → (B, M, M), (B, M, 2)
+    → (B, M, M), (B, M, 2), (B,)
     """
     assert dist.valency_log_probs is not None
     E, known = len(vocab.edge_labels), Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
@@ -101,7 +113,7 @@ def agreeing(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: V
         there = counts(labels[b : b + 1], E, vocab.most)[0]
         for way, table in enumerate(tables):
             numbers[b, :, way] = (there[:, way, None] == table).all(2).int().argmax(1)
-    return labels, numbers
+    return labels, numbers, disagree
 
 
 def counts(edges: Tensor, labels: int, most: int) -> Tensor:
