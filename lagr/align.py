@@ -35,9 +35,7 @@ class Target:
     sources: Tensor  # (B, G), the node an edge leaves
     labels: Tensor  # (B, G)
     targets: Tensor  # (B, G), the node it enters
-    valencies: Tensor | None = (
-        None  # (B, J, 2), which edge labels leave a node and enter it, where a model says that too
-    )
+    valencies: Tensor | None = None  # (B, J, 2), which edge labels leave a node and enter it, if a model says that too
     allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
 
 

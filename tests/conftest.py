@@ -8,8 +8,10 @@ from pathlib import Path
 import film_questions
 import pytest
 
+import lagr
 from lagr import config
 from lagr.datasets import Source, open_source
+from lagr.parser import Parser
 
 # A model that learns mini in seconds: enough to parse, not to be right about everything.
 SMALL = [
@@ -70,3 +72,10 @@ def film_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     train(config.override(config.load("quickstart"), settings), open_source(data), folder / "run")
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def parser(small_run: Path) -> Parser:
+    found = lagr.load(small_run)
+    assert isinstance(found, Parser)
+    return found

@@ -10,13 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-import lagr
 from lagr.datasets import Source
 from lagr.parser import Parser
 
@@ -49,13 +47,6 @@ def running(app: FastAPI) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
     thread.join()
-
-
-@pytest.fixture(scope="module")
-def parser(small_run: Path) -> Parser:
-    parser = lagr.load(small_run)
-    assert isinstance(parser, Parser)
-    return parser
 
 
 @pytest.fixture(scope="module")

@@ -37,13 +37,6 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def parser(small_run: Path) -> Parser:
-    parser = lagr.load(small_run)
-    assert isinstance(parser, Parser)
-    return parser
-
-
-@pytest.fixture(scope="module")
 def client(parser: Parser) -> Iterator[TestClient]:
     limits = Limits(body=20_000, sentences=5, characters=200, tokens=30)
     with TestClient(create_app(parser, limits, "small", [SENTENCE]), raise_server_exceptions=False) as client:
