@@ -25,9 +25,7 @@ class GraphLabels:
 
     nodes: Tensor  # (B, M)
     edges: Tensor  # (B, M, M), from the second axis' slot to the third's
-    valencies: Tensor | None = (
-        None  # (B, M, 2), which edge labels leave a slot and enter it, where a model says that too
-    )
+    valencies: Tensor | None = None  # (B, M, 2), which edge labels leave a slot and enter it, if a model says that too
 
 
 @dataclass(frozen=True)
