@@ -37,6 +37,7 @@ class Target:
     targets: Tensor  # (B, G), the node it enters
     valencies: Tensor | None = None  # (B, J, 2), which edge labels leave a node and enter it, if a model says that too
     allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
+    alike: Tensor | None = None  # (B, P, 2), pairs of nodes of equal label; (0, 0) is none
 
 
 def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
@@ -66,11 +67,15 @@ def node_gain(dist: GraphDistribution, target: Target) -> Tensor:
     gain = of_label - log_probs[:, NULL, None]
     if target.allowed is not None:
         gain = gain.masked_fill(~target.allowed, FORBIDDEN)
-    if dist.valency_log_probs is not None and target.valencies is not None:  # labels of the node too
-        log_probs = dist.valency_log_probs.permute(0, 2, 3, 1)  # (B, 2, valencies, M)
-        chosen = target.valencies.transpose(1, 2)[..., None].expand(-1, -1, -1, log_probs.shape[3])
-        gain = gain + (log_probs.gather(2, chosen) - log_probs[:, :, :1]).sum(1)
     return gain
+
+
+def valency_gain(dist: GraphDistribution, target: Target) -> Tensor:
+    """What node j's valencies gain in slot m, over those of nothing.   (B, J, M)"""
+    assert dist.valency_log_probs is not None and target.valencies is not None
+    log_probs = dist.valency_log_probs.permute(0, 2, 3, 1)  # (B, 2, valencies, M)
+    chosen = target.valencies.transpose(1, 2)[..., None].expand(-1, -1, -1, log_probs.shape[3])
+    return (log_probs.gather(2, chosen) - log_probs[:, :, :1]).sum(1)
 
 
 def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
@@ -88,7 +93,10 @@ def edge_gain(dist: GraphDistribution, target: Target, candidates: Tensor) -> Te
 
 def score(dist: GraphDistribution, target: Target, candidates: Tensor) -> Tensor:
     """log p(graph placed by a | x) − log p(all null | x) of every candidate, node and edge terms.   (B, K)"""
-    nodes = node_gain(dist, target).gather(2, candidates.transpose(1, 2))  # (B, J, K)
+    gain = node_gain(dist, target)
+    if dist.valency_log_probs is not None and target.valencies is not None:
+        gain = gain + valency_gain(dist, target)
+    nodes = gain.gather(2, candidates.transpose(1, 2))  # (B, J, K)
     nodes = (nodes * (target.nodes != NULL)[..., None]).sum(1)
     return nodes + edge_gain(dist, target, candidates)
 
@@ -123,11 +131,12 @@ def infer_alignment(
     keys: Tensor | None = None,
     previous: Tensor | None = None,
     noise_shape: str = "normal",
+    swaps: int = 0,
 ) -> Tensor:
     """The candidate with the highest full likelihood, of K noisy ones and the previous alignment.   (B, J)
 
-    previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. No gradient
-    flows through an alignment.
+    previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. swaps: how often two
+    nodes of equal label may then change places, where that is likelier. No gradient flows through an alignment.
     """
     tried = noisy_candidates(dist, target, candidates, noise, keys, noise_shape)
     if previous is not None:
@@ -136,5 +145,25 @@ def infer_alignment(
     if previous is not None:
         unknown = (previous[:, :1] < 0) & (torch.arange(tried.shape[1], device=tried.device) == candidates)
         scores = scores.masked_fill(unknown, -torch.inf)
+    best = _likeliest(tried, scores)
+    for _ in range(swaps if target.alike is not None else 0):
+        tried = torch.cat([best[:, None], swapped(target, best)], dim=1)
+        best = _likeliest(tried, score(dist, target, tried))
+    return best
+
+
+def swapped(target: Target, alignment: Tensor) -> Tensor:
+    """The alignments in which one pair of nodes of equal label has changed places.   (B, J) → (B, P, J)
+
+    The node term can't tell such nodes apart, so that which of them gets which slot is left to chance: edges can.
+    """
+    assert target.alike is not None
+    places = alignment.gather(1, target.alike.flatten(1)).view_as(target.alike)
+    every = alignment[:, None].expand(-1, target.alike.shape[1], -1)
+    return every.scatter(2, target.alike, places.flip(2))
+
+
+def _likeliest(tried: Tensor, scores: Tensor) -> Tensor:
+    """(B, K, J), (B, K) → (B, J)"""
     best = scores.argmax(1)[:, None, None].expand(-1, 1, tried.shape[2])
     return tried.gather(1, best).squeeze(1)

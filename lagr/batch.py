@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -15,10 +16,12 @@ from lagr.datasets import Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
 from lagr.pretrained import Pretrained
+from lagr.twins import twins
 from lagr.vocab import Vocabulary
 
 LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
 NOT_COPIED = -1
+MOST_ALIKE = 10  # pairs of nodes of equal label that are tried in each other's place
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
 
 
@@ -46,13 +49,14 @@ class Batch:
 class Packed:
     """All examples of a split, padded, in one table with a row for each, so that a batch is one look into memory."""
 
-    table: Tensor  # (examples, N + 2·J + 3·G + 1), 2·J more with valencies, and J more where labels may be copied
+    table: Tensor  # (examples, N + 2·J + 3·G + 1 + 2·P), 2·J more with valencies, J more where labels may be copied
     sizes: tuple[int, int, int]  # N, J, G
     buckets: tuple[Bucket, ...]
     valencies: bool = False
     graph_layers: int = 1
     copies: bool = False
     features: Tensor | None = None  # (examples, N, F)
+    alike: int = 0  # P, pairs of nodes of equal label
 
     @property
     def batch(self) -> Batch:
@@ -67,14 +71,15 @@ class Packed:
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
-        widths = [N, J, J, G, G, G, 1, 2 * J * self.valencies, J * self.copies]
-        *columns, valencies, copied = torch.split(table, widths, dim=1)
+        widths = [N, J, J, G, G, G, 1, 2 * J * self.valencies, J * self.copies, 2 * self.alike]
+        *columns, valencies, copied, alike = torch.split(table, widths, dim=1)
         cut = (tokens, nodes, nodes, edges, edges, edges, 1)
         words, labels, alignment, *graph, lengths = (part[:, :n] for part, n in zip(columns, cut, strict=True))
         sources, names, targets = graph
         of_nodes = valencies.reshape(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
         allowed = slots_to_copy(words, copied[:, :nodes], self.graph_layers) if self.copies else None
-        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed), alignment)
+        pairs = alike.view(-1, self.alike, 2) if self.alike else None
+        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed, pairs), alignment)
 
 
 def pack(
@@ -85,7 +90,14 @@ def pack(
     pretrained: Pretrained | None = None,
 ) -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
-    sizes = np.array([(len(e.tokens), len(e.graph.nodes), len(e.graph.edges)) for e in examples], dtype=np.int64)
+    pairs = [twins(e.graph) if vocab.twins else [] for e in examples]
+    sizes = np.array(
+        [
+            (len(e.tokens), len(e.graph.nodes), len(e.graph.edges) + len(p))
+            for e, p in zip(examples, pairs, strict=True)
+        ],
+        dtype=np.int64,
+    )
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
@@ -103,13 +115,16 @@ def pack(
                     nodes[row, j] = vocab.node_numbers[label]
             for g, edge in enumerate(graph.edges):
                 edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
+            for g, (one, other) in enumerate(pairs[row], len(graph.edges)):
+                edges[:, row, g] = one, vocab.twin, other
             if vocab.leaving:
                 valencies[:, row, : len(graph.nodes)] = vocab.valencies(graph)
         except KeyError as error:
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied], axis=1)
+    alike = _alike(examples)
+    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied, alike], axis=1)
     features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
     return Packed(
         torch.from_numpy(table).to(device),
@@ -119,7 +134,24 @@ def pack(
         graph_layers,
         vocab.copies,
         features,
+        alike.shape[1] // 2,
     )
+
+
+def _alike(examples: Sequence[Example]) -> np.ndarray:
+    """Pairs of nodes of equal label, as many as any example has, up to MOST_ALIKE.   (examples, 2·P)"""
+    found: list[list[tuple[int, int]]] = []
+    for example in examples:
+        nodes = example.graph.nodes
+        if len(set(nodes)) == len(nodes):
+            found.append([])
+        else:
+            pairs = combinations(range(len(nodes)), 2)
+            found.append([pair for pair in pairs if nodes[pair[0]] == nodes[pair[1]]][:MOST_ALIKE])
+    table = np.zeros((len(examples), max(map(len, found)), 2), np.int64)
+    for row, pairs_of_row in enumerate(found):
+        table[row, : len(pairs_of_row)] = np.array(pairs_of_row).reshape(-1, 2)
+    return table.reshape(len(examples), -1)
 
 
 def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:

@@ -132,9 +132,10 @@ def _fit_parts(parser: AnyParser, examples: Sequence[Example], gold: Sequence[Gr
         return PLAIN
     losses = np.zeros((2, len(TEMPERATURES)))
     known = [replace(example, graph=graph) for example, graph in zip(examples, gold, strict=True) if graph is not None]
+    vocab = replace(parser.vocab, twins=False)  # what is read has them pooled
 
     def add(rows: list[int], dist: GraphDistribution) -> list[None]:
-        batch = pack([known[row] for row in rows], parser.vocab, parser.model.graph_layers, parser.device).batch
+        batch = pack([known[row] for row in rows], vocab, parser.model.graph_layers, parser.device).batch
         labels = place(batch.target, batch.alignment, dist.slots.shape[1])
         held = (dist.node_log_probs.argmax(-1) != NULL) & dist.slots
         pairs = held[:, :, None] & held[:, None, :]

@@ -50,6 +50,12 @@ class Model:
     valency: int = option(
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
+    anonymous: bool = option(
+        False, "edges are scored from the shapes of words that labels copy, not from the words", kind="lagr"
+    )
+    twins: bool = option(
+        False, "also predict which nodes have the same edges, and pool what is said about those", kind="lagr"
+    )
     pretrained: str = option(
         "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
     )
@@ -62,7 +68,7 @@ class Model:
 
     def options(self) -> dict[str, Any]:
         """What the model of this kind is built with, besides the sizes that its vocabulary and its encoder have."""
-        own = [f for f in fields(self) if f.name not in ("kind", "valency", "pretrained")]
+        own = [f for f in fields(self) if f.name not in ("kind", "valency", "anonymous", "twins", "pretrained")]
         wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}
 
@@ -76,6 +82,7 @@ class Align:
         "normal", "N(0, σ), as in the paper's text, or between 0 and σ, as in its code", ("normal", "uniform")
     )
     remember: bool = option(True, "the previous alignment of a sentence is candidate K + 1")
+    swaps: int = option(0, "how often two nodes of equal label may change places, where edges make that likelier")
     start: str = option(
         "model", "where alignments start: from the model alone, or from counts", ("model", "association")
     )
@@ -149,6 +156,8 @@ def check(config: Config) -> None:
         raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
     if align.given and align.supervision == "weak":
         raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
+    if model.anonymous and not (config.data.copy and model.encoders == "separate"):
+        raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
     if model.dropout >= 1:

@@ -6,6 +6,7 @@ E edge labels · K candidates · D width · S models. Label 0 is `null`, for nod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -96,12 +97,16 @@ class LAGr(nn.Module):
         positions: str = "sine",
         valencies: tuple[int, int] = (0, 0),
         features: int = 0,
+        read_by_edges: Sequence[int] = (),
     ) -> None:
         """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
 
         features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
+        read_by_edges: for every word, what the edges' encoder reads instead; nothing: the same words.
         """
         super().__init__()
+        self.read_by_edges: Tensor
+        self.register_buffer("read_by_edges", torch.tensor(read_by_edges, dtype=torch.long), persistent=False)
         self.positions, self.valencies = positions, valencies
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
@@ -143,10 +148,14 @@ class LAGr(nn.Module):
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
         words = self.embed(tokens, keys)
+        for_edges = self.embed(self.read_by_edges[tokens], keys) if len(self.read_by_edges) else words
         if features is not None:
             projected = self.project(features.to(words.dtype))
-            words = words + chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE)
-        words, lengths = for_each_encoder(words), for_each_encoder(lengths).contiguous()
+            projected = chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE)
+            words, for_edges = words + projected, for_edges + projected
+        alike = for_edges is words
+        words = for_each_encoder(words) if alike else torch.stack([words, for_edges], dim=1).flatten(0, 1)
+        lengths = for_each_encoder(lengths).contiguous()
         if keys is not None:
             number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)

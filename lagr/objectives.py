@@ -68,7 +68,9 @@ class GraphObjective:
             return before
         align, dist = self.align, GraphDistribution(*parts)  # type: ignore[arg-type]
         remembered = before if align.remember else None
-        found = infer_alignment(dist, target, align.candidates, align.noise, keys, remembered, align.noise_shape)
+        found = infer_alignment(
+            dist, target, align.candidates, align.noise, keys, remembered, align.noise_shape, align.swaps
+        )
         found = torch.where(held.repeat_interleave(rows.shape[1])[:, None] == 1, before, found)
         self.alignments[whose, rows, :J] = found.view(*rows.shape, J)
         return found

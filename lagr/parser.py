@@ -29,6 +29,7 @@ from lagr.forms import spelling
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
 from lagr.seq2seq import END, Seq2Seq
+from lagr.twins import pooled
 from lagr.vocab import Vocabulary
 
 # Pairs times edge labels in one batch. It bounds the memory, and on a CPU it keeps in the cache what a batch works on.
@@ -261,9 +262,10 @@ class Parser(SentenceParser):
             with torch.inference_mode():
                 inputs = pad_tokens(some, self.vocab, self.device)
                 if self.pretrained is None:
-                    return reading(rows, self.run_model(*inputs))
-                features = self.pretrained.read(some, self.device)[None]
-                return reading(rows, self.run_model(*inputs, features=features))
+                    dist = self.run_model(*inputs)
+                else:
+                    dist = self.run_model(*inputs, features=self.pretrained.read(some, self.device)[None])
+                return reading(rows, pooled(dist) if self.vocab.twins else dist)
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
@@ -279,7 +281,14 @@ class Parser(SentenceParser):
                 features = None if batch.features is None else batch.features[None]
                 dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
                 found = infer_alignment(
-                    dist, batch.target, settings.candidates, settings.noise, noise_shape=settings.noise_shape
+                    dist,
+                    batch.target,
+                    settings.candidates,
+                    settings.noise,
+                    None,
+                    None,
+                    settings.noise_shape,
+                    settings.swaps,
                 )
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [
@@ -402,7 +411,13 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
         return Seq2Seq(*vocab.seq2seq_sizes, **config.model.options())
     encoder = config.model.pretrained
     features = pretrained.load(encoder).width if encoder else 0
-    return LAGr(*vocab.sizes, valencies=vocab.valency_sizes, features=features, **config.model.options())
+    return LAGr(
+        *vocab.sizes,
+        valencies=vocab.valency_sizes,
+        features=features,
+        read_by_edges=vocab.read_by_edges,
+        **config.model.options(),
+    )
 
 
 def parser_of(

@@ -63,7 +63,9 @@ def train(
     labels = config.model.kind == "lagr"  # and does not write forms
     copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
     shapes = labels and config.train.unknown > 0
-    vocab, data = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes), fingerprint(examples)
+    more = (config.model.twins, config.model.anonymous) if labels else ()
+    vocab = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes, *more)
+    data = fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]

@@ -28,7 +28,8 @@ class Vocabulary:
 
     form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
-    copies: whether there is the label *copy*.
+    copies: whether there is the label *copy*. twins: whether there is an edge label for twins, after all others.
+    anonymous: words of which edges are told the shape alone.
     """
 
     words: tuple[str, ...]
@@ -39,6 +40,8 @@ class Vocabulary:
     entering: tuple[Valency, ...] = ()
     most: int = 0
     copies: bool = False
+    twins: bool = False
+    anonymous: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -48,13 +51,16 @@ class Vocabulary:
         valency: int = 0,
         copied: Collection[str] | None = None,
         shapes: bool = False,
+        twins: bool = False,
+        anonymous: bool = False,
     ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
-        left to *copy*, if there is to be one. shapes: unknown words are told apart.
+        left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
+        anonymous: of words that labels copy, edges are told the shape alone.
         """
-        words: set[str] = set(SHAPES if shapes else ())
+        words: set[str] = set(SHAPES if shapes or anonymous else ())
         nodes: set[str] = set()
         edges: set[str] = set()
         forms: set[str] = set()
@@ -66,7 +72,8 @@ class Vocabulary:
                 forms.update(spelling.split(example.written_form))
         closed = nodes - set(copied or ())
         vocab = cls(tuple(sorted(words)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
-        vocab = replace(vocab, copies=copied is not None)
+        unnamed = tuple(sorted(words & set(copied or ()))) if anonymous else ()
+        vocab = replace(vocab, copies=copied is not None, twins=twins, anonymous=unnamed)
         return vocab._with_valencies(examples, valency) if valency else vocab
 
     def _with_valencies(self, examples: Sequence[Example], most: int) -> Vocabulary:
@@ -99,7 +106,8 @@ class Vocabulary:
     def sizes(self) -> tuple[int, int, int]:
         """How many words, node labels and edge labels a model needs, reserved ones included."""
         nodes = len(self.node_labels) + self.copies
-        return len(self.words) + FIRST_WORD, nodes + FIRST_LABEL, len(self.edge_labels) + FIRST_LABEL
+        edges = len(self.edge_labels) + self.twins
+        return len(self.words) + FIRST_WORD, nodes + FIRST_LABEL, edges + FIRST_LABEL
 
     @property
     def seq2seq_sizes(self) -> tuple[int, int]:
@@ -138,10 +146,24 @@ class Vocabulary:
         """What a word is read as where it is not known, or taken not to be: its shape, if the model knows shapes."""
         return self.word_numbers.get(shape(word), UNKNOWN)
 
+    @cached_property
+    def read_by_edges(self) -> list[int]:
+        """What each word is for edges: itself, or its shape; nothing where there is no difference."""
+        if not self.anonymous:
+            return []
+        unnamed = set(self.anonymous)
+        words = [self.unknown(word) if word in unnamed else number for word, number in self.word_numbers.items()]
+        return [*range(FIRST_WORD), *words]
+
     @property
     def copy(self) -> int:
         """The label that says: the same as the token."""
         return len(self.node_labels) + FIRST_LABEL
+
+    @property
+    def twin(self) -> int:
+        """The edge label of twins (twins.py)."""
+        return len(self.edge_labels) + FIRST_LABEL
 
     def is_copied(self, label: str) -> bool:
         return self.copies and label not in self.node_numbers
@@ -166,8 +188,9 @@ class Vocabulary:
             known = (raw["words"], raw["node_labels"], raw["edge_labels"], raw.get("form_tokens", ()))
             words, nodes, edges, forms = (tuple(map(str, kind)) for kind in known)
             leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
-            most, copies = int(raw.get("most", 0)), bool(raw.get("copies"))
-            return cls(words, nodes, edges, forms, leaving, entering, most, copies)
+            most, copies, twins = int(raw.get("most", 0)), bool(raw.get("copies")), bool(raw.get("twins"))
+            anonymous = tuple(map(str, raw.get("anonymous", ())))
+            return cls(words, nodes, edges, forms, leaving, entering, most, copies, twins, anonymous)
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
 

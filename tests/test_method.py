@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lagr.align import Target, infer_alignment, noisy_candidates, place, score
+from lagr.align import Target, infer_alignment, noisy_candidates, place, score, swapped
 from lagr.batch import pack
 from lagr.datasets import Example
 from lagr.encoders import rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
+from lagr.twins import pooled, twins
 from lagr.vocab import Vocabulary
 
 
@@ -290,3 +291,83 @@ def test_the_loss_is_the_negative_log_likelihood() -> None:
     labels = place(target, alignment, 4)
     expected = [-log_prob_by_loops(dist, labels, b) for b in range(2)]
     assert strong_loss(dist, target, alignment).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+# Beyond the paper: nodes of equal label change places, twins are pooled, edges don't see names
+
+
+def with_alike(target: Target) -> Target:
+    pairs = [
+        [(i, j) for i, j in itertools.combinations(range(len(row)), 2) if row[i] == row[j] != NULL]
+        for row in target.nodes.tolist()
+    ]
+    most = max(1, *map(len, pairs))
+    return replace(target, alike=torch.tensor([row + [(0, 0)] * (most - len(row)) for row in pairs]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_swaps_end_where_no_other_swap_is_likelier(seed: int) -> None:
+    dist, target = random_distribution([4], V=2, seed=seed), with_alike(random_target([3], V=2, seed=seed))
+    alone, found = infer_alignment(dist, target, 1, 0.0), infer_alignment(dist, target, 1, 0.0, swaps=6)
+    assert set(found[0].tolist()) == set(alone[0].tolist())
+    reached = score(dist, target, found[:, None])
+    assert reached >= score(dist, target, alone[:, None])
+    assert (reached >= score(dist, target, swapped(target, found))).all()
+
+
+def test_two_nodes_of_equal_label_get_the_slots_that_their_edges_want() -> None:
+    moved = 0
+    for seed in range(20):
+        dist, target = random_distribution([3], V=2, seed=seed), with_alike(random_target([2], V=2, seed=seed))
+        alone, found = infer_alignment(dist, target, 1, 0.0), infer_alignment(dist, target, 1, 0.0, swaps=1)
+        assert score(dist, target, found[:, None]) == score(dist, target, torch.stack([alone, alone.flip(1)], 1)).max()
+        moved += not found.equal(alone)
+    assert 0 < moved < 20
+
+
+def test_nodes_of_different_labels_never_change_places() -> None:
+    dist = random_distribution([4], V=5)
+    target = Target(torch.tensor([[1, 2, 3]]), *(torch.tensor([[0]]) for _ in range(3)), alike=torch.tensor([[[0, 0]]]))
+    assert infer_alignment(dist, target, 1, 0.0, swaps=2).equal(infer_alignment(dist, target, 1, 0.0))
+
+
+def test_packed_examples_name_the_pairs_of_nodes_of_equal_label() -> None:
+    examples = [
+        Example(("a", "b", "c"), Graph(("x", "y", "x"), (Edge(0, "e", 1),))),
+        Example(("a", "b"), Graph(("x", "y"), ())),
+    ]
+    target = pack(examples, Vocabulary.of(examples), 1).batch.target
+    assert target.alike is not None
+    assert target.alike.tolist() == [[[0, 2]], [[0, 0]]]
+
+
+def test_twins_are_nodes_with_the_same_edges() -> None:
+    edges = (Edge(0, "agent", 1), Edge(1, "theme", 2), Edge(1, "theme", 3), Edge(0, "agent", 4))
+    assert sorted(twins(Graph(tuple("abcdef"), edges))) == [(2, 3), (3, 2)]  # 1 and 4 differ by their themes
+
+
+def test_what_is_said_of_twins_is_the_mean_over_their_group() -> None:
+    dist = random_distribution([4, 3], V=3, E=4, valency=5)
+    dist.node_log_probs[..., NULL] = -9.0
+    twin = torch.full((2, 4, 4), -9.0)
+    twin[0, 1, 2] = twin[0, 2, 1] = twin[0, 2, 3] = twin[0, 3, 2] = 0.0  # 1 and 3 are twins of a twin
+    dist.edge_log_probs[..., -1] = twin
+    found = pooled(dist)
+    assert found.edge_log_probs.shape[-1] == 3
+    plain = dist.edge_log_probs[..., :3].clone()
+    plain[..., NULL] = torch.logaddexp(plain[..., NULL], twin)
+    mean = plain[0, 0, 1:4].mean(0).log_softmax(-1)
+    for k in (1, 2, 3):
+        torch.testing.assert_close(found.edge_log_probs[0, 0, k], mean)
+    torch.testing.assert_close(found.edge_log_probs[0, 2, 3], plain[0, 1:4, 1:4].mean((0, 1)).log_softmax(-1))
+    torch.testing.assert_close(found.edge_log_probs[1, :3, :3], plain[1, :3, :3].log_softmax(-1))
+    assert dist.valency_log_probs is not None and found.valency_log_probs is not None
+    mean = dist.valency_log_probs[0, 1:4].mean(0).log_softmax(-1)
+    torch.testing.assert_close(found.valency_log_probs[0, 3], mean)
+
+
+def test_edges_see_no_names_and_nodes_do() -> None:
+    model = small_model(read_by_edges=[0, 1, 2, 3, 4, 5, 6, 6, 6])
+    one, other = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8))
+    assert one.edge_log_probs.equal(other.edge_log_probs)
+    assert not one.node_log_probs.equal(other.node_log_probs)
