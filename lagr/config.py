@@ -50,8 +50,8 @@ class Model:
     valency: int = option(
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
-    anonymous: bool = option(
-        False, "edges are scored from the shapes of words that labels copy, not from the words", kind="lagr"
+    anonymous: int = option(
+        0, "edges know a word that labels copy by its shape alone if training has it fewer times than this", kind="lagr"
     )
     twins: bool = option(
         False, "also predict which nodes have the same edges, and pool what is said about those", kind="lagr"

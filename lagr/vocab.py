@@ -6,6 +6,7 @@ Where labels may be copied, the last node label is *copy*: a slot's label is its
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -52,15 +53,15 @@ class Vocabulary:
         copied: Collection[str] | None = None,
         shapes: bool = False,
         twins: bool = False,
-        anonymous: bool = False,
+        anonymous: int = 0,
     ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
         left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
-        anonymous: of words that labels copy, edges are told the shape alone.
+        anonymous: of words that labels copy, and that come fewer times than this, edges are told the shape alone.
         """
-        words: set[str] = set(SHAPES if shapes or anonymous else ())
+        words: Counter[str] = Counter()
         nodes: set[str] = set()
         edges: set[str] = set()
         forms: set[str] = set()
@@ -71,8 +72,9 @@ class Vocabulary:
             if spelling and example.written_form is not None:
                 forms.update(spelling.split(example.written_form))
         closed = nodes - set(copied or ())
-        vocab = cls(tuple(sorted(words)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
-        unnamed = tuple(sorted(words & set(copied or ()))) if anonymous else ()
+        known = {*words, *(SHAPES if shapes or anonymous else ())}
+        vocab = cls(tuple(sorted(known)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
+        unnamed = tuple(sorted(word for word in copied or () if 0 < words[word] < anonymous))
         vocab = replace(vocab, copies=copied is not None, twins=twins, anonymous=unnamed)
         return vocab._with_valencies(examples, valency) if valency else vocab
 

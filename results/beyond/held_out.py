@@ -1,0 +1,100 @@
+"""Parts of the training data held out, to choose by: neither COGS' gen nor CFQ's MCD splits may be looked at for that.
+
+    python results/beyond/held_out.py cogs DATA/cogs OUT     then `lagr train … --data OUT`; the held-out rows are gen
+    python results/beyond/held_out.py cfq DATA/cfq OUT       then `--data.partition inner`; they are dev and test
+
+COGS: every sentence in which a prepositional phrase is followed by more than the end. CFQ: every question that has one
+of 15 runs of four words, where words of a class count as one. They were drawn at random from the runs that 250 to 2,600
+questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are left in 150 questions.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+from lagr.datasets import cfq
+
+PREPOSITIONS = {"on", "in", "beside"}
+CLASSES = {
+    "N": "director producer editor cinematographer sibling star spouse actor designer parent child founder employee "
+    "writer screenwriter distributor employer prequel sequel person film character company country nationality gender",
+    "V": "produced influenced edited directed written founded employed married distributed acquired starred played "
+    "wrote",
+    "B": "produce marry influence edit write employ direct found acquire distribute play",
+    "A": "female male French Canadian Italian British Spanish Japanese Mexican Chinese Swedish Dutch German American",
+}
+CLASS = {word: name for name, words in CLASSES.items() for word in words.split()}
+PART_OF_A_NOUN = {"executive", "art", "costume", "production"}
+HELD_OUT = {
+    tuple(run.split())
+    for run in (
+        "'s A N ,", "M a N and", "and M and M", "B and M and", "and V M and", "'s A N M", "and M , and", "M and B a",
+        "N V and V", "N M 's A", "N 's N M", "'s A N B", "M , and M", "and N B $", "and N , V",
+    )
+}  # fmt: skip
+
+
+def hold_out_cogs(data: Path, out: Path) -> None:
+    rows = [line.split("\t") for line in (data / "train.tsv").read_text(encoding="utf-8").splitlines()]
+    held = [row for row in rows if "nmod" in row[1] and _goes_on_after_a_phrase(row[0].split())]
+    kept = [row for row in rows if row not in held]
+    known = {word for row in kept for word in row[0].split()}
+    held = [row for row in held if known.issuperset(row[0].split())]
+    random.Random(1).shuffle(held)
+    parts = {"train": kept, "gen": [[*row[:2], "pp_medial"] for row in held[:1000]]}
+    for split in ("dev", "test"):
+        lines = (data / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        parts[split] = [line.split("\t") for line in lines[:500]]
+    for split, part in parts.items():
+        (out / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in part), encoding="utf-8")
+
+
+def _goes_on_after_a_phrase(words: list[str]) -> bool:
+    for place, word in enumerate(words):
+        if word in PREPOSITIONS:
+            noun = place + 1 + (words[place + 1].lower() in ("a", "the"))
+            rest = words[noun + 1 :]
+            if rest and rest[0] != "." and rest[0] not in PREPOSITIONS:
+                return True
+    return False
+
+
+def hold_out_cfq(data: Path, out: Path) -> None:
+    archive = cfq._find(data)
+    everything, numbers = cfq._dataset(archive), cfq._partition(archive, "mcd1")["trainIdxs"]
+    examples = cfq.source(data, "mcd1").read("train")
+    held = {row for row, example in enumerate(examples) if HELD_OUT & _fours(_pattern(example.tokens))}
+    kept = [row for row in range(len(examples)) if row not in held]
+    seen = Counter(word for row in kept for word in {*examples[row].tokens, *examples[row].graph.nodes})
+    usable = [
+        numbers[row]
+        for row in sorted(held)
+        if all(seen[word] >= 20 for word in {*examples[row].tokens, *examples[row].graph.nodes})
+    ]
+    random.Random(0).shuffle(usable)
+    split = {"trainIdxs": [numbers[row] for row in kept], "devIdxs": usable[:3000], "testIdxs": usable[3000:6000]}
+    (out / "splits").mkdir(exist_ok=True)
+    (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
+    (out / "splits" / "inner.json").write_text(json.dumps(split), encoding="utf-8")
+
+
+def _pattern(tokens: tuple[str, ...]) -> list[str]:
+    words = ["M" if re.match(r"M\d", word) else CLASS.get(word, word) for word in tokens if word not in PART_OF_A_NOUN]
+    return words[:1] + [word for before, word in pairwise(words) if not before == word == "N"]
+
+
+def _fours(words: list[str]) -> set[tuple[str, ...]]:
+    padded = ["^", *words, "$"]
+    return set(zip(padded, padded[1:], padded[2:], padded[3:], strict=False))
+
+
+if __name__ == "__main__":
+    which, source, target = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    target.mkdir(parents=True, exist_ok=True)
+    {"cogs": hold_out_cogs, "cfq": hold_out_cfq}[which](source, target)
