@@ -3,9 +3,10 @@
     python results/beyond/held_out.py cogs DATA/cogs OUT     then `lagr train … --data OUT`; the held-out rows are gen
     python results/beyond/held_out.py cfq DATA/cfq OUT       then `--data.partition inner`; they are dev and test
 
-COGS: every sentence in which a prepositional phrase is followed by more than the end. CFQ: every question that has one
-of 15 runs of four words, where words of a class count as one. They were drawn at random from the runs that 250 to 2,600
-questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are left in 150 questions.
+COGS: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. CFQ: every
+question that has one of 15 runs of four words, where words of a class count as one. They were drawn at random from the
+runs that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are left
+in 150 questions.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from lagr.datasets import cfq
+from lagr.copying import copied_labels
+from lagr.datasets import cfq, cogs
 
-PREPOSITIONS = {"on", "in", "beside"}
 CLASSES = {
     "N": "director producer editor cinematographer sibling star spouse actor designer parent child founder employee "
     "writer screenwriter distributor employer prequel sequel person film character company country nationality gender",
@@ -42,27 +43,28 @@ HELD_OUT = {
 
 def hold_out_cogs(data: Path, out: Path) -> None:
     rows = [line.split("\t") for line in (data / "train.tsv").read_text(encoding="utf-8").splitlines()]
-    held = [row for row in rows if "nmod" in row[1] and _goes_on_after_a_phrase(row[0].split())]
-    kept = [row for row in rows if row not in held]
-    known = {word for row in kept for word in row[0].split()}
-    held = [row for row in held if known.issuperset(row[0].split())]
-    random.Random(1).shuffle(held)
-    parts = {"train": kept, "gen": [[*row[:2], "pp_medial"] for row in held[:1000]]}
+    sentences = [row[0].split() for row in rows]
+    copied = copied_labels(cogs.source(data).read("train"), 1)
+    count = Counter(word for words in sentences for word in words)
+    random.seed(0)
+    once = set(random.sample(sorted(word for word in copied if 40 <= count[word] <= 400), 30))
+    order = random.sample(range(len(rows)), len(rows))
+    kept, held, shown = [], [], set()
+    for row in order:
+        if not (new := once & set(sentences[row])):
+            kept.append(row)
+        elif len(new) == 1 and not new & shown:
+            kept.append(row)
+            shown |= new
+        else:
+            held.append(row)
+    parts = {"train": [rows[row] for row in sorted(kept)]}
+    parts["gen"] = [[*rows[row][:2], "seen_once"] for row in held[:2000]]
     for split in ("dev", "test"):
         lines = (data / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
         parts[split] = [line.split("\t") for line in lines[:500]]
     for split, part in parts.items():
         (out / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in part), encoding="utf-8")
-
-
-def _goes_on_after_a_phrase(words: list[str]) -> bool:
-    for place, word in enumerate(words):
-        if word in PREPOSITIONS:
-            noun = place + 1 + (words[place + 1].lower() in ("a", "the"))
-            rest = words[noun + 1 :]
-            if rest and rest[0] != "." and rest[0] not in PREPOSITIONS:
-                return True
-    return False
 
 
 def hold_out_cfq(data: Path, out: Path) -> None:
