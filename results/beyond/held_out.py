@@ -4,9 +4,9 @@
     python results/beyond/held_out.py cfq DATA/cfq OUT       then `--data.partition inner`; they are dev and test
 
 COGS: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. CFQ: every
-question that has one of 15 runs of four words, where words of a class count as one. They were drawn at random from the
-runs that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are left
-in 150 questions.
+question that has one of 15 runs of four words, where words of a class count as one. They were drawn at random from
+those that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are
+left in 150 questions.
 """
 
 from __future__ import annotations
