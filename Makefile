@@ -34,6 +34,7 @@ fuzz: .venv/dev
 
 plots: .venv/dev
 	@for file in results/bench/scaling-*.json; do $(BIN)/python -m lagr.plots $$file docs/images; done
+	@$(BIN)/python -m lagr.depth results/beyond/depth.json docs/images/depth.svg
 
 tables: .venv/dev
 	$(BIN)/python -m lagr.tables results docs/reproduction.md docs/images

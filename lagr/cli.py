@@ -166,11 +166,21 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data(reproduce)
     _add_settings(reproduce)
 
-    analyse = verb("analyse", _analyse, "accuracy by category, kinds of errors, convergence; pictures of predictions")
-    analyse.add_argument("name", metavar="TABLE|ROW|RUN", help="results of rows, or a run whose predictions are drawn")
+    analyse = verb(
+        "analyse", _analyse, "accuracy by category, kinds of errors, convergence, depth; pictures of predictions"
+    )
+    analyse.add_argument(
+        "names",
+        nargs="+",
+        metavar="TABLE|ROW|RUN",
+        help="results of rows, or a run whose predictions are drawn; --depth: runs, or folders that hold seeds",
+    )
     analyse.add_argument("--split", default="dev", help="RUN: whose sentences are drawn; default: dev")
     analyse.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")
     analyse.add_argument("--out", metavar="DIR", default="runs/analyse", help="for pictures; default: runs/analyse")
+    analyse.add_argument("--depth", type=int, metavar="D", help="RUN on mini: accuracy on nesting of depth 1 to D")
+    analyse.add_argument("--sentences", type=int, default=200, metavar="N", help="--depth: of each; default 200")
+    analyse.add_argument("--json", metavar="FILE", help="--depth: write everything as JSON; - for stdout")
     _add_data(analyse)
 
     report = verb("report", _report, "runs as one HTML page: curves, categories, calibration, errors drawn, seeds")
@@ -572,20 +582,46 @@ def _reproduce(options: argparse.Namespace) -> None:
 def _analyse(options: argparse.Namespace) -> None:
     from lagr import analyse
 
-    if options.name in TABLES or options.name in ROWS:
-        rows = analyse.found(Path(options.results), rows_of(options.name))
+    if options.depth is not None:
+        _analyse_depth(options)
+        return
+    name, *others = options.names
+    if others or options.json:
+        raise ConfigError("lagr analyse takes one TABLE, ROW or RUN, and no --json, unless there is --depth")
+    if name in TABLES or name in ROWS:
+        rows = analyse.found(Path(options.results), rows_of(name))
         if not rows:
-            raise DataError(
-                f"nothing of {options.name} is in {options.results}; run `lagr reproduce {options.name}` first"
-            )
+            raise DataError(f"nothing of {name} is in {options.results}; run `lagr reproduce {name}` first")
         print(analyse.report(rows, Path(options.out)))
         return
     from lagr.parser import load, only_lagr
 
-    parser = only_lagr(load(options.name, _device()), "lagr analyse")
+    parser = only_lagr(load(name, _device()), "lagr analyse")
     pictures = analyse.pictures_of(parser, _split(_source(parser.config, options.data), options.split))
     for file in analyse.write(pictures, Path(options.out)):
         print(file)
+
+
+def _analyse_depth(options: argparse.Namespace) -> None:
+    from lagr import analyse, depth, runs
+    from lagr.datasets.mini import NESTED
+    from lagr.parser import load
+    from lagr.progress import Progress
+
+    depth.check(options.depth, options.sentences)
+    curves = []
+    for folder in runs.with_seeds(map(named.find, options.names)):
+        parser = load(folder, _device())
+        with Progress(len(NESTED) * options.depth * options.sentences) as progress:
+            progress.begin(0, f"parsing with {folder}")
+            curves.append(depth.measure(parser, folder, options.depth, options.sentences, progress=progress.update))
+    if options.json != "-":
+        print(depth.table(curves), end="\n\n")
+    if options.json:
+        _write_json(options.json, {"sentences": options.sentences, "seed": depth.SEED, "curves": curves})
+    (picture,) = analyse.write({"depth": depth.svg(curves)}, Path(options.out))
+    if options.json != "-":
+        print(picture)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -55,10 +55,7 @@ class Difference:
 
 def read_runs(folders: Iterable[str | Path]) -> list[Run]:
     """The runs of the folders; one that holds seeds stands for all of them."""
-    found = []
-    for folder in map(Path, folders):
-        seeds = sorted(folder.glob(f"seed-*/{runs.CONFIG}"), key=lambda file: (len(file.parent.name), file.parent.name))
-        found += [file.parent for file in seeds] if seeds else [runs.open_run(folder)]
+    found = runs.with_seeds(folders)
     several = len({folder.name for folder in found}) < len(found)  # equal names: say where each is
     return [_read(folder, f"{folder.parent.name}/{folder.name}" if several else folder.name) for folder in found]
 

@@ -13,7 +13,7 @@ calibration.json        what makes probabilities trustworthy (see confidence.py)
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,15 @@ def open_run(folder: str | Path) -> Path:
         known = f"; models by name: {', '.join(named.names())}" if named.names() else ""
         raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it{known}")
     return folder
+
+
+def with_seeds(folders: Iterable[str | Path]) -> list[Path]:
+    """The run folders; one that holds seeds stands for all of them."""
+    found = []
+    for folder in map(Path, folders):
+        seeds = sorted(folder.glob(f"seed-*/{CONFIG}"), key=lambda file: (len(file.parent.name), file.parent.name))
+        found += [file.parent for file in seeds] if seeds else [open_run(folder)]
+    return found
 
 
 def write_config(

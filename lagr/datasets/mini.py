@@ -10,7 +10,7 @@ objects, and nesting only to a small depth (structural ones). `gen` has a catego
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from lagr.datasets import Example, Source
@@ -46,6 +46,7 @@ WANTING = _verbs("want wanted", "refuse refused", "plan planned")
 ONLY_SUBJECT, ONLY_OBJECT, ONLY_SUBJECT_NAME = "walrus", "turnip", "Ida"
 ONLY_ACTIVE, ONLY_PASSIVE, ONLY_TO_DATIVE = "wash", "lift", "mail"  # past and participle are one word
 TRAINING_DEPTH, DEEPEST = 2, 5
+NESTED = {"clauses": "nested clauses", "pps": "chained prepositional phrases"}
 
 CATEGORIES = (
     "subject_to_object", "object_to_subject", "name_subject_to_object", "active_to_passive", "passive_to_active",
@@ -104,6 +105,15 @@ class Grammar:
         else:
             self.clause(out, nesting=self.rng.choices((0, 1, 2), (7, 2, 1))[0])
         return out.finish(self.focus or "in_distribution")
+
+    def nested(self, kind: str, depth: int) -> Example:
+        """One of NESTED, as training has it but for its depth."""
+        out = Sentence()
+        if kind == "clauses":
+            self.clause(out, nesting=depth)
+        else:
+            self.transitive(out, object_pps=depth)
+        return out.finish(kind)
 
     def clause(self, s: Sentence, nesting: int = 0) -> int:
         """Writes a clause and returns the slot of its verb."""
@@ -226,17 +236,7 @@ def generate(size: int = 4000, seed: int = 0) -> dict[str, list[Example]]:
     seen: set[tuple[str, ...]] = set()
 
     def draw(grammar: Grammar, count: int) -> list[Example]:
-        drawn: list[Example] = []
-        repeats = 0
-        while len(drawn) < count:
-            example = grammar.sentence()
-            repeats = repeats + 1 if example.tokens in seen else 0
-            if repeats > 10_000:
-                raise DataError(f"mini can't make {size:,} training sentences that are all different; ask for fewer")
-            if not repeats:
-                seen.add(example.tokens)
-                drawn.append(example)
-        return drawn
+        return _different(grammar.sentence, count, seen, f"{size:,} training sentences")
 
     ordinary = Grammar(rng)
     small = max(size // 10, len(CATEGORIES))
@@ -247,6 +247,31 @@ def generate(size: int = 4000, seed: int = 0) -> dict[str, list[Example]]:
         for example in draw(Grammar(rng, category), min(small // len(CATEGORIES), 1000))
     ]
     return data
+
+
+def nested(kind: str, depth: int, count: int, seed: int = 0, unlike: Iterable[tuple[str, ...]] = ()) -> list[Example]:
+    """Different sentences with clauses, or prepositional phrases of an object, exactly `depth` deep; none of `unlike`.
+
+    They depend on no other depth. There are ten places: in more than ten prepositional phrases some come again, which
+    they never do in training.
+    """
+    grammar = Grammar(random.Random(f"mini {kind} {depth} {seed}"))
+    return _different(lambda: grammar.nested(kind, depth), count, set(unlike), f"{count:,} sentences of depth {depth}")
+
+
+def _different(sentence: Callable[[], Example], count: int, seen: set[tuple[str, ...]], what: str) -> list[Example]:
+    """`count` sentences that are not seen yet; now they are."""
+    drawn: list[Example] = []
+    repeats = 0
+    while len(drawn) < count:
+        example = sentence()
+        repeats = repeats + 1 if example.tokens in seen else 0
+        if repeats > 10_000:
+            raise DataError(f"mini can't make {what} that are all different; ask for fewer")
+        if not repeats:
+            seen.add(example.tokens)
+            drawn.append(example)
+    return drawn
 
 
 def source(size: int = 4000, seed: int = 0) -> Source:
