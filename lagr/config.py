@@ -47,6 +47,9 @@ class Model:
     dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
+    reach: float = option(
+        0.0, "parsing attends no further than this share of the training sentences are long; 0: anywhere", kind="lagr"
+    )
     valency: int = option(
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
@@ -68,7 +71,9 @@ class Model:
 
     def options(self) -> dict[str, Any]:
         """What the model of this kind is built with, besides the sizes that its vocabulary and its encoder have."""
-        own = [f for f in fields(self) if f.name not in ("kind", "valency", "anonymous", "twins", "pretrained")]
+        own = [
+            f for f in fields(self) if f.name not in ("kind", "reach", "valency", "anonymous", "twins", "pretrained")
+        ]
         wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}
 
@@ -160,6 +165,10 @@ def check(config: Config) -> None:
         raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
+    if model.reach >= 1:
+        raise ConfigError(f"model.reach is {model.reach}; it is a share of the sentences, below 1")
+    if model.reach and model.encoder != "transformer":
+        raise ConfigError("model.reach needs model.encoder = transformer: an LSTM attends to nothing")
     if model.dropout >= 1:
         raise ConfigError(f"model.dropout is {model.dropout}; it must be below 1")
     if not 0 < train.restart_after <= 1:

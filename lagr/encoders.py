@@ -93,6 +93,7 @@ class TransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.dropout, self.rotary = heads, dropout, rotary
+        self.reach = 0  # how far away a token may be that is attended to; 0: anywhere
         self.attend, self.attended = (
             Affine(copies, width, 3 * width, bias=False),
             Affine(copies, width, width, bias=False),
@@ -107,7 +108,8 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
         projected = self.attend(x)
-        mixed = attention(self.turned(projected) if self.rotary else projected, lengths, keys, self.heads, drop)
+        projected = self.turned(projected) if self.rotary else projected
+        mixed = attention(projected, lengths, keys, self.heads, drop, self.reach)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
         return normalised_sum(
@@ -162,19 +164,25 @@ def add_bias(product: Tensor, bias: Tensor | None) -> Tensor:
     return product + bias.to(product.dtype).view(len(bias), *(1 for _ in product.shape[2:]), -1)
 
 
-def attention(projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: int, drop: float) -> Tensor:
+def attention(
+    projected: Tensor, lengths: Tensor, keys: Tensor | None, heads: int, drop: float, reach: int = 0
+) -> Tensor:
     """softmax(Q Kᵀ / √d) V of each head, over the tokens that are there.   (W, B, N, 3·D), (W, B) → (W, B, N, D)
 
-    projected: queries, keys and values side by side.
+    projected: queries, keys and values side by side. reach: how far away a token may be; 0: anywhere.
     """
     N, d = projected.shape[2], projected.shape[-1] // (3 * heads)
-    if kernels.fit(projected, N, d):
+    if kernels.fit(projected, N, d) and not reach:
         from lagr.kernels.attention import attention as on_chip
 
         mixed: Tensor = on_chip(projected, lengths, keys, heads, drop)
         return mixed
     query, key, value = by_head(projected, 3, heads)
-    return mix(query, key, value, are_present(lengths, N)[:, :, None, :, None], keys, drop, site=0)
+    visible = are_present(lengths, N)[:, :, None, :, None]
+    if reach:
+        place = torch.arange(N, device=projected.device)
+        visible = visible & ((place[:, None] - place).abs() <= reach)
+    return mix(query, key, value, visible, keys, drop, site=0)
 
 
 def by_head(projected: Tensor, parts: int, heads: int) -> Tensor:
@@ -228,6 +236,11 @@ class Transformer(nn.Module):
             layer = self.layers[number % len(self.layers)]
             x = layer(x, lengths, None if keys is None else keys[number])
         return x
+
+    def attend_up_to(self, reach: int) -> None:
+        layers: Any = self.layers
+        for layer in layers:
+            layer.reach = reach
 
     def compile_parts(self, tokens: int) -> None:
         """Compiles what has no kernels of its own for so many tokens. Equal layers share code."""

@@ -181,6 +181,14 @@ class LAGr(nn.Module):
             numbers = log_softmax(numbers.masked_fill(~known, -torch.inf))
         return log_softmax(node_logits), edge_log_probs(queries, keys), numbers
 
+    def attend_up_to(self, reach: int) -> None:
+        """From now on a token attends to others up to so far away; 0: to all.
+
+        Distances that training hardly has get weights by accident, and a long sentence has many of them.
+        """
+        if isinstance(self.encode, Transformer):
+            self.encode.attend_up_to(reach)
+
     def compile_parts(self, tokens: int) -> None:
         """Compiles what has no kernels of its own, for sentences of up to so many tokens."""
         self.encode.compile_parts(tokens)

@@ -216,6 +216,7 @@ class Parser(SentenceParser):
     ) -> None:
         super().__init__(vocab, formalism, config, device)
         self.model = model.to(device).eval()
+        self.model.attend_up_to(vocab.reach)  # only here: training has no distances that it doesn't have
         self.run_model: Callable[..., GraphDistribution] = self.model
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self._write = find_formalism(formalism).write if formalism else None

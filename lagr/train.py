@@ -63,7 +63,7 @@ def train(
     labels = config.model.kind == "lagr"  # and does not write forms
     copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
     shapes = labels and config.train.unknown > 0
-    more = (config.model.twins, config.model.anonymous) if labels else ()
+    more = (config.model.twins, config.model.anonymous, config.model.reach) if labels else ()
     vocab = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes, *more)
     data = fingerprint(examples)
     first = config.train.seed

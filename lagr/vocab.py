@@ -30,7 +30,8 @@ class Vocabulary:
     form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
     copies: whether there is the label *copy*. twins: whether there is an edge label for twins, after all others.
-    anonymous: words of which edges are told the shape alone.
+    anonymous: words of which edges are told the shape alone. reach: how far attention goes in parsing; 0:
+    anywhere.
     """
 
     words: tuple[str, ...]
@@ -43,6 +44,7 @@ class Vocabulary:
     copies: bool = False
     twins: bool = False
     anonymous: tuple[str, ...] = ()
+    reach: int = 0
 
     @classmethod
     def of(
@@ -54,12 +56,14 @@ class Vocabulary:
         shapes: bool = False,
         twins: bool = False,
         anonymous: int = 0,
+        reach: float = 0.0,
     ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
         left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
         anonymous: of words that labels copy, and that come fewer times than this, edges are told the shape alone.
+        reach: the share of the sentences that must be longer than how far attention goes; 0: it goes anywhere.
         """
         words: Counter[str] = Counter()
         nodes: set[str] = set()
@@ -76,6 +80,9 @@ class Vocabulary:
         vocab = cls(tuple(sorted(known)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
         unnamed = tuple(sorted(word for word in copied or () if 0 < words[word] < anonymous))
         vocab = replace(vocab, copies=copied is not None, twins=twins, anonymous=unnamed)
+        if reach:
+            lengths = sorted((len(example.tokens) for example in examples), reverse=True)
+            vocab = replace(vocab, reach=max(1, lengths[min(len(lengths) - 1, int(reach * len(lengths)))] - 1))
         return vocab._with_valencies(examples, valency) if valency else vocab
 
     def _with_valencies(self, examples: Sequence[Example], most: int) -> Vocabulary:
@@ -191,8 +198,8 @@ class Vocabulary:
             words, nodes, edges, forms = (tuple(map(str, kind)) for kind in known)
             leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
             most, copies, twins = int(raw.get("most", 0)), bool(raw.get("copies")), bool(raw.get("twins"))
-            anonymous = tuple(map(str, raw.get("anonymous", ())))
-            return cls(words, nodes, edges, forms, leaving, entering, most, copies, twins, anonymous)
+            anonymous, reach = tuple(map(str, raw.get("anonymous", ()))), int(raw.get("reach", 0))
+            return cls(words, nodes, edges, forms, leaving, entering, most, copies, twins, anonymous, reach)
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
 

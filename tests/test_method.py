@@ -371,3 +371,27 @@ def test_edges_see_no_names_and_nodes_do() -> None:
     one, other = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8))
     assert one.edge_log_probs.equal(other.edge_log_probs)
     assert not one.node_log_probs.equal(other.node_log_probs)
+
+
+def test_what_is_out_of_reach_changes_nothing() -> None:
+    model = LAGr(9, 5, 3, encoders="shared", width=16, encoder_layers=1, positions="rotary").eval()
+    one, other = torch.tensor([[[2, 3, 4, 5, 6, 7]]]), torch.tensor([[[2, 3, 4, 5, 6, 8]]])
+    length = torch.tensor([[6]])
+    model.attend_up_to(2)
+    near, far = model(one, length).node_log_probs, model(other, length).node_log_probs
+    torch.testing.assert_close(near[0, :3], far[0, :3])
+    assert (near[0, 3] - far[0, 3]).abs().max() > 1e-3
+    model.attend_up_to(5)  # all that there is
+    everything = model(one, length).node_log_probs
+    model.attend_up_to(0)
+    torch.testing.assert_close(model(one, length).node_log_probs, everything)
+
+
+def test_reach_is_a_distance_that_enough_sentences_have() -> None:
+    examples = [Example(("a",) * length, Graph(("x",))) for length in (3, 4, 5, 9)]
+    assert Vocabulary.of(examples).reach == 0
+    assert (
+        Vocabulary.of(examples, reach=0.25).reach == 4
+    )  # one of four has more than five tokens; two have five or more
+    assert Vocabulary.of(examples, reach=0.5).reach == 3
+    assert Vocabulary.of(examples, reach=0.01).reach == 8
