@@ -66,6 +66,7 @@ class Choice(BaseModel):
 class Alternatives(BaseModel):
     slots: list[list[Choice]] = Field(description="of every slot, empty ones too, the likeliest labels")
     edges: list[list[Choice]] = Field(description="of every edge, in the order of the edges")
+    edges_together: bool = Field(description="edges were chosen to fit each other, and not each by itself")
 
 
 class Parsed(BaseModel):

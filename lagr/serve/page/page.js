@@ -4,6 +4,7 @@ import { showAnswer } from "./answer.js";
 
 const at = (id) => document.getElementById(id);
 const ALTERNATIVES = 5;
+const TOGETHER = "The edges of this graph were chosen together, so that each node has those that such nodes have.";
 const WORTH_TELLING = 0.0005; // what is less likely reads "< 0.1 %"
 
 function make(name, text = "", className = "") {
@@ -120,7 +121,7 @@ function partsOf(parsed) {
     const [from, to] = [parsed.nodes[edge.source], parsed.nodes[edge.target]];
     parts.push({
       kind: "edge", number, slot: from.slot, label: edge.label, probability: edge.probability, from: from.label, to: to.label,
-      ends: [edge.source, edge.target], choices: choices.edges[number] ?? [], where: `from ${from.label} to ${to.label}`,
+      ends: [edge.source, edge.target], together: choices.edges_together, choices: choices.edges[number] ?? [], where: `from ${from.label} to ${to.label}`,
     });
   });
   return parts.sort((one, other) => one.slot - other.slot || (one.kind === "edge") - (other.kind === "edge"));
@@ -144,7 +145,8 @@ function inWords(part) {
   const sure = part.probability === undefined ? "" : `, ${percent(part.probability)}`;
   const what = part.kind === "slot" ? "empty slot" : `${part.kind} ${part.label}`;
   const rest = listed(others(part));
-  return `${what} ${part.where ?? ""}${sure}${rest ? `; otherwise ${rest}` : ""}`;
+  const how = part.together ? "; chosen together with the other edges" : "";
+  return `${what} ${part.where ?? ""}${sure}${rest ? `; otherwise ${rest}` : ""}${how}`;
 }
 
 function fill(id, parts, cells) {
@@ -216,6 +218,7 @@ function look(part, element) {
   title.append(part.kind === "slot" ? "empty" : part.label);
   const card = at("card");
   card.replaceChildren(title, make("p", part.where), list);
+  if (part.together) card.append(make("p", TOGETHER));
   card.hidden = false;
   place(card, (element.querySelector("text") ?? element).getBoundingClientRect());
 }
