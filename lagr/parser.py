@@ -18,10 +18,10 @@ import torch
 from lagr import confidence, memory, named, pretrained, runs
 from lagr.align import infer_alignment
 from lagr.alternatives import Alternatives, with_alternatives
-from lagr.batch import LONGEST, pack, pad_tokens
+from lagr.batch import pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config
-from lagr.datasets import Example, tokenize
+from lagr.datasets import LONGEST, Example, tokenize
 from lagr.decode import Decoded, decode
 from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
