@@ -492,7 +492,7 @@ def _export(options: argparse.Namespace) -> None:
 def _pack(options: argparse.Namespace) -> None:
     from lagr import pack, runs
 
-    run, out = runs.open_run(options.run_folder), Path(options.out)
+    run, out = runs.open_run(named.find(options.run_folder)), Path(options.out)
     source = _source(runs.read_config(run)[0], options.data)
     card = pack.pack(run, out, options.name or out.name, source, options.split, options.licence)
     print(pack.markdown(card), end="")

@@ -103,6 +103,9 @@ def test_a_run_that_is_not_finished_has_no_report(
     (copy / "report.json").unlink()
     assert main(["report", str(copy), "--out", str(tmp_path / "r.html")]) == 1
     assert "has no report.json" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
+    (copy / "card.json").touch()  # as a packed model has
+    assert main(["report", str(copy), "--out", str(tmp_path / "r.html")]) == 1
+    assert "a packed model has none" in capsys.readouterr().err
     assert main(["report", str(small_run), "--split", "mars", "--out", str(tmp_path / "r.html")]) == 1
 
 
