@@ -95,9 +95,15 @@ class Question(BaseModel):
     svg: bool = Field(False, description="also draw the graph over its sentence")
 
 
+class Other(BaseModel):
+    iri: str
+    question: str = Field(description="the same question, about this one")
+
+
 class Named(BaseModel):
     name: str
     iri: str
+    others: list[Other] = Field(description="further things of that name")
 
 
 class Term(BaseModel):

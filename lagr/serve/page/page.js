@@ -48,7 +48,7 @@ async function parse(text) {
     if (!answer.ok) throw new Error(found.detail);
     shown = text;
     show(text, found.parse ?? found.parses[0]);
-    if (endpoint === "ask") say(showAnswer(found));
+    if (endpoint === "ask") say(showAnswer(found, ask));
   } catch (error) {
     if (mine.signal.aborted) return;
     at("result").hidden = true;
@@ -78,6 +78,11 @@ function submit(text) {
   if (!text.trim()) return say(`Type ${at("what").textContent.toLowerCase()} first.`, true);
   if (text !== sentenceOfAddress()) history.pushState(null, "", "#" + encodeURIComponent(text));
   parse(text);
+}
+
+function ask(text) {
+  at("text").value = text;
+  submit(text);
 }
 
 // Showing
@@ -309,10 +314,7 @@ async function start() {
       const item = document.createElement("li");
       const button = item.appendChild(make("button", text));
       button.type = "button";
-      button.addEventListener("click", () => {
-        at("text").value = text;
-        submit(text);
-      });
+      button.addEventListener("click", () => ask(text));
       return item;
     }));
   } catch {
