@@ -120,6 +120,18 @@ def test_supervision_follows_from_the_alignments(tmp_path: Path, aligned: int, s
     assert any(why in str(choice) for choice in choices if "align.supervision" in choice.settings)
 
 
+def test_nodes_of_equal_label_may_change_places_where_alignments_are_inferred(tmp_path: Path) -> None:
+    twice = {"nodes": ["*", "*"], "edges": [[0, "x", 1]]}
+    few: list[dict[str, object]] = [{"text": f"word{i} here", "graph": {"nodes": ["a"]}} for i in range(40)]
+    assert chosen(tmp_path, few).align.swaps == 0
+    rows: list[dict[str, object]] = [{"text": f"both {i} here", "graph": twice} for i in range(40)]
+    settings = chosen(tmp_path, few + rows)
+    assert settings.align.swaps == 2 and not settings.model.twins and not settings.model.anonymous
+    assert chosen(tmp_path, [{**row, "alignment": [0, 2]} for row in rows]).align.swaps == 0
+    in_dev_alone = [{**row, "split": "train"} for row in few] + [{**row, "split": "dev"} for row in rows]
+    assert chosen(tmp_path, in_dev_alone).align.swaps == 0
+
+
 @pytest.mark.parametrize(("nodes", "layers"), [(2, 1), (3, 2), (5, 3)])
 def test_there_are_as_many_graph_layers_as_the_fullest_sentence_needs(tmp_path: Path, nodes: int, layers: int) -> None:
     few = [{"text": f"word{i} here", "graph": {"nodes": ["a"]}} for i in range(40)]
