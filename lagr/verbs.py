@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lagr.serve.limits import Limits
 
 FILMS = "films"  # the graph that comes with the package
 ABSTAINED = 3  # exit status
+SHOWN = 8  # words that training has not seen
 
 
 def train(options: argparse.Namespace) -> None:
@@ -136,7 +138,17 @@ def parse(options: argparse.Namespace) -> int:
             if options.nbest > 1:
                 print(f"{one.probability:.4f}", end="\t" if options.format == "form" else "\n")
             _print_parse(one, options.format)
+    if options.format != "json":
+        _print_unseen(parses)
     return ABSTAINED if any(parse.abstained for parse in parses) else 0
+
+
+def _print_unseen(parses: Sequence[Any]) -> None:
+    """Words that training has not seen are the usual reason for a strange parse."""
+    words = list(dict.fromkeys(parse.tokens[position] for parse in parses for position in parse.unknown))
+    if words:
+        some = ", ".join(f"“{word}”" for word in words[:SHOWN]) + (" …" if len(words) > SHOWN else "")
+        print(f"lagr: training has not seen {some}", file=sys.stderr)
 
 
 def _print_parse(parse: Any, kind: str) -> None:
@@ -252,6 +264,8 @@ def _answer_limits(options: argparse.Namespace) -> tuple[float, int, str]:
 def _sentences(options: argparse.Namespace) -> list[str]:
     """The sentences of a command, or of stdin."""
     sentences: list[str] = options.sentences
+    if len(sentences) > 1 and not any(" " in sentence for sentence in sentences):
+        print(f"lagr: {len(sentences)} sentences of one word each; one sentence stands in quotes", file=sys.stderr)
     if sentences == ["-"] or not sentences:
         try:
             sentences = [line for line in sys.stdin.read().splitlines() if line.strip()]

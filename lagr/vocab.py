@@ -142,6 +142,10 @@ class Vocabulary:
     def encode(self, tokens: Sequence[str]) -> list[int]:
         return [self.word_numbers.get(token) or self.unknown(token) for token in tokens]
 
+    def unseen(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        """The positions of tokens that training has not seen."""
+        return tuple(position for position, token in enumerate(tokens) if token not in self.word_numbers)
+
     def unknown(self, word: str) -> int:
         """What a word is read as where it is not known, or taken not to be: its shape, if the model knows shapes."""
         return self.word_numbers.get(shape(word), UNKNOWN)

@@ -99,6 +99,27 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     context.close()
 
 
+def test_words_that_training_has_not_seen_are_named(page: Page, cogs: str) -> None:
+    page.goto(cogs)
+    expect(page.locator("#about")).to_be_visible()
+    page.goto(cogs + "#" + quote("Zork smiled ."))
+    expect(page.locator("#unknown")).to_have_text("Training has not seen “Zork”.")
+    expect(page.locator("#drawing .token.unknown")).to_have_text(["Zork"])
+    expect(page.locator("#about")).to_be_hidden()
+    page.goto(cogs + "#" + quote("Emma smiled ."))
+    expect(page.locator("#unknown")).to_be_hidden()
+
+
+def test_a_wide_drawing_fades_where_there_is_more_of_it(phone: Page, cogs: str) -> None:
+    phone.goto(cogs + "#" + quote("Emma gave the boy a cake in the house beside the tree ."))
+    stage = phone.locator("#stage")
+    expect(stage).to_have_class("more-right")
+    phone.locator("#drawing").evaluate("box => { box.scrollLeft = 1e6 }")
+    expect(stage).to_have_class("more-left")
+    phone.goto(cogs + "#" + quote("Emma smiled ."))
+    expect(stage).to_have_class("")
+
+
 def test_edges_that_were_chosen_together_say_so(page: Page, cogs: str) -> None:
     page.goto(cogs + "#" + quote("Emma Emma liked liked ."))
     arc = page.locator("#drawing .arc").first

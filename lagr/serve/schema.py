@@ -71,8 +71,10 @@ class Alternatives(BaseModel):
 
 class Parsed(BaseModel):
     tokens: list[str]
+    unknown: list[int] = Field(description="the positions of tokens that training has not seen")
     form: str | None = Field(description="the logical form or query; null where there is none")
     problem: str | None = Field(description="why there is no form or no graph")
+    abstained: bool = Field(description="there is no answer, since it would be too improbable")
     probability: float = Field(description="of the whole graph")
     graph_layers: int
     nodes: list[Node]

@@ -89,8 +89,11 @@ function ask(text) {
 
 function show(text, parsed) {
   const parts = partsOf(parsed);
+  at("about").hidden = true;
   at("result").hidden = false;
   at("whole").textContent = `Probability of the whole: ${percent(parsed.probability)}`;
+  const unknown = [...new Set(parsed.unknown.map((position) => `“${parsed.tokens[position]}”`))];
+  at("unknown").textContent = unknown.length ? `Training has not seen ${unknown.join(", ")}.` : "";
   at("form").textContent = parsed.form ?? "";
   at("problem").textContent = parsed.problem ?? "";
   at("form").closest("section").hidden = parsed.form === null && parsed.problem === null;
@@ -175,6 +178,7 @@ function draw(parsed, parts) {
   at("hint").hidden = !picture;
   if (!picture || picture.nodeName !== "svg") {
     const too = parsed.edges.length > 0; // many, or they would have been drawn
+    at("stage").classList.remove("more-left", "more-right");
     return box.replaceChildren(make("p", too ? "Too many edges to draw; the tables have them." : "There is nothing to draw."));
   }
   // What its titles and its description say is in the options and in the tables.
@@ -199,8 +203,18 @@ function draw(parsed, parts) {
     element.addEventListener("blur", hideCard);
     element.order = options.push(element);
   }
+  const tokens = picture.querySelectorAll(".token");
+  for (const position of parsed.unknown) tokens[position]?.classList.add("unknown");
   box.replaceChildren(picture);
   box.scrollLeft = 0;
+  fade();
+}
+
+// The drawing fades at a side beyond which there is more of it.
+function fade() {
+  const box = at("drawing");
+  at("stage").classList.toggle("more-left", box.scrollLeft > 1);
+  at("stage").classList.toggle("more-right", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
 }
 
 // Looking at a part
@@ -292,7 +306,11 @@ at("text").addEventListener("keydown", (event) => {
 });
 at("drawing").addEventListener("keydown", walk);
 document.addEventListener("keydown", (event) => event.key === "Escape" && hideCard());
-at("drawing").addEventListener("scroll", hideCard);
+at("drawing").addEventListener("scroll", () => {
+  hideCard();
+  fade();
+});
+window.addEventListener("resize", fade);
 at("copy-form").addEventListener("click", () => copy(at("form").textContent, "The form is"));
 at("copy-link").addEventListener("click", () => copy(location.href, "The link is"));
 window.addEventListener("popstate", followAddress);
@@ -307,6 +325,7 @@ async function start() {
       endpoint = "ask";
       at("what").textContent = "A question";
       at("go").textContent = "Ask";
+      at("about").textContent = "Ask a question, or choose one, to see its answer and how it was understood.";
     }
     at("text").maxLength = info.limits.characters;
     at("examples").hidden = !info.examples.length;
