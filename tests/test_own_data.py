@@ -184,7 +184,7 @@ def test_a_label_is_copied_if_it_is_always_a_word_of_its_sentence() -> None:
 
 
 def test_the_vocabulary_has_one_label_for_all_that_are_copied() -> None:
-    vocab = Vocabulary.of([example("Ida sang", "Ida", "sing")], copied={"Ida"}, shapes=True)
+    vocab = Vocabulary.of([example("Ida sang 12", "Ida", "sing")], copied={"Ida"}, shapes=True)
     assert vocab.node_labels == ("sing",) and vocab.sizes[1] == 3 and vocab.copy == 2
     assert vocab.node_label(2, "Zorblax") == "Zorblax" and vocab.node_label(1, "sang") == "sing"
     assert Vocabulary.from_json(vocab.to_json()) == vocab
@@ -232,6 +232,16 @@ def test_rare_words_are_forgotten_often_and_reserved_ones_never() -> None:
     assert shares[2:] == [0.0, 0.0] and set(forgotten[..., 0].flatten().tolist()) == {rare, vocab.unknown("Ida")}
     assert torch.equal(forget(tokens[:1], keys[:1]), forgotten[:1])  # a seed forgets the same beside others as alone
     assert vocab.words[vocab.unknown("Ida") - 2] == shape("Ida") == "<Aa>"
+
+
+def test_a_shape_that_no_word_of_training_has_is_read_as_the_nearest() -> None:
+    names = Vocabulary.of([example("the Ida", "x")], shapes=True)
+    assert names.unknown("R2-D2") == names.unknown("731") == names.word_numbers["<Aa>"]
+    assert names.unknown("zorbing") == names.unknown("§") == names.word_numbers["<a>"]
+    numbers = Vocabulary.of([example("the 12", "x")], shapes=True)
+    assert numbers.unknown("R2-D2") == numbers.word_numbers["<0>"]
+    assert numbers.unknown("Ida") == numbers.word_numbers["<a>"]
+    assert Vocabulary.of([example("the Ida", "x")]).unknown("R2-D2") == UNKNOWN
 
 
 def messages(rng: random.Random, count: int) -> list[Example]:
