@@ -198,8 +198,8 @@ def _kinds(found: Sequence[Run], split: str) -> str:
 
 def _settings(found: Sequence[Run]) -> str:
     first = found[0]
-    apart = [(run.name, results.difference(run.config, first.config)) for run in found[1:]]
-    parts = [_paragraph(f"{name} differs from {first.name}: {what}, and maybe more.") for name, what in apart if what]
+    apart = [(run.name, results.differences(run.config, first.config)) for run in found[1:]]
+    parts = [_paragraph(f"{name} differs from {first.name}: {'; '.join(what)}.") for name, what in apart if what]
     machine = f"{first.report['machine']}; lagr {first.report['lagr']}; {first.report['parameters']:,} weights"
     sections = first.config.to_dict().items()
     rows = [[f"{section}.{key}", str(value)] for section, its in sections for key, value in its.items()]

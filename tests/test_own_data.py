@@ -153,7 +153,7 @@ def test_a_small_model_takes_one_thread_and_gives_the_others_back(
     before = torch.get_num_threads()
     few = [("train", "steps", 1), ("train", "threads", 1), ("train", "evaluate_limit", 1)]
     (report,) = train(config.override(small_config, few), mini, tmp_path / "run")
-    assert "CPU, 1 threads" in report["machine"] and torch.get_num_threads() == before
+    assert "CPU, 1 thread," in report["machine"] and torch.get_num_threads() == before
 
 
 def test_what_is_given_is_not_chosen_and_presets_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
