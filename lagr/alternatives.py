@@ -31,12 +31,15 @@ class Alternatives:
 
     slots: tuple[tuple[Choice, ...], ...]
     edges: tuple[tuple[Choice, ...], ...]
+    edges_together: bool = False  # edges were chosen to fit valencies, not each by itself
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            kind: [[choice._asdict() for choice in choices] for choices in found]
+    def to_dict(self, most: int | None = None) -> dict[str, Any]:
+        """Plain values for JSON; `most`: so many of each."""
+        plain: dict[str, Any] = {
+            kind: [[choice._asdict() for choice in choices[:most]] for choices in found]
             for kind, found in (("slots", self.slots), ("edges", self.edges))
         }
+        return plain | {"edges_together": self.edges_together}
 
 
 def with_alternatives(
@@ -47,7 +50,11 @@ def with_alternatives(
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
 ) -> list[Decoded]:
-    """The graphs that were decoded from the distribution, with the `most` likeliest labels of each slot and edge."""
+    """The graphs that were decoded from the distribution, with the `most` likeliest labels of each slot and edge.
+
+    Where the edges of a sentence were chosen together, what was chosen has the probability that decoding gave it; the
+    other labels of the pair share the rest in the proportions that the pair alone gives them.
+    """
     at_slot = dist.slots.nonzero(as_tuple=True)
     pairs = [
         (sentence, slots[edge.source], slots[edge.target])
@@ -66,9 +73,33 @@ def with_alternatives(
     of_slots = likeliest(
         calibration.nodes(dist.node_log_probs[at_slot]), (partial(vocab.node_label, token=token) for token in tokens)
     )
-    of_edges = likeliest(calibration.edges(dist.edge_log_probs[at_edge]), repeat(vocab.edge_label))
+    at_pairs = calibration.edges(dist.edge_log_probs[at_edge])
+    if any(one.edges_together for one in found):
+        at_pairs = _with_chosen(at_pairs, found, vocab)
+    of_edges = likeliest(at_pairs, repeat(vocab.edge_label))
     counts = zip(dist.slots.sum(1).tolist(), (len(one.graph.edges) for one in found), strict=True)
     return [
-        replace(one, alternatives=Alternatives(tuple(islice(of_slots, slots)), tuple(islice(of_edges, edges))))
+        replace(
+            one,
+            alternatives=Alternatives(
+                tuple(islice(of_slots, slots)), tuple(islice(of_edges, edges)), one.edges_together
+            ),
+        )
         for one, (slots, edges) in zip(found, counts, strict=True)
     ]
+
+
+def _with_chosen(at_pairs: Tensor, found: Sequence[Decoded], vocab: Vocabulary) -> Tensor:
+    """Probabilities of edges, with that of the label that was chosen as decoding gave it, where edges were chosen
+    together.   (edges, labels) → (edges, labels)
+    """
+
+    def column(values: Iterable[Any], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(list(values), dtype=dtype, device=at_pairs.device)[:, None]
+
+    chosen = column((vocab.edge_numbers[edge.label] for one in found for edge in one.graph.edges), torch.long)
+    theirs = column((p for one in found for p in one.edge_probabilities), at_pairs.dtype)
+    together = column((one.edges_together for one in found for _ in one.graph.edges), torch.bool)
+    others = at_pairs.scatter(1, chosen, 0.0)
+    others = others / others.sum(1, keepdim=True).clamp_min(torch.finfo(others.dtype).tiny)
+    return torch.where(together, (others * (1 - theirs)).scatter(1, chosen, theirs), at_pairs)

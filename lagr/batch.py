@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from lagr.align import Target
-from lagr.datasets import Example
+from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
 from lagr.pretrained import Pretrained
 from lagr.twins import twins
 from lagr.vocab import Vocabulary
 
-LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
 NOT_COPIED = -1
 MOST_ALIKE = 10  # pairs of nodes of equal label that are tried in each other's place
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once

@@ -19,6 +19,7 @@ PASSES = 150  # over the training data
 FEWEST_STEPS, MOST_STEPS = 3_000, {"cpu": 12_000, "cuda": 60_000}
 MANY_ROWS = 20_000  # from here on a larger model has enough to learn from
 START = {"align.start": "association", "align.hold": 200}  # what weak supervision needs to find good alignments
+SWAPS = 2  # a second one is seldom needed, and costs little
 SHOWN = 3  # labels
 
 
@@ -61,6 +62,7 @@ def choose(source: Source, device: str) -> list[Choice]:
     return [
         layers,
         _supervision(aligned, len(examples)),
+        *([] if strong else _swaps(examples)),
         _copying(examples, layers.settings["model.graph_layers"]),
         _size(len(examples), device),
         _steps(len(examples), device),
@@ -99,6 +101,15 @@ def _supervision(aligned: int, rows: int) -> Choice:
         {"align.supervision": "weak", **START},
         f"{reason} they are inferred, starting from which words and labels occur together",
     )
+
+
+def _swaps(examples: Sequence[Example]) -> list[Choice]:
+    alike = sum(len(set(example.graph.nodes)) < len(example.graph.nodes) for example in examples)
+    if not alike:
+        return []
+    number = f"{alike:,} training sentences have" if alike > 1 else "a training sentence has"
+    why = f"{number} nodes of equal label: these may change places, where their edges make that likelier"
+    return [Choice({"align.swaps": SWAPS}, why)]
 
 
 def _copying(examples: Sequence[Example], graph_layers: int) -> Choice:

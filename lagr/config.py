@@ -194,7 +194,11 @@ def load(name: str) -> Config:
         path = PRESETS / f"{name}.toml"
         if not path.is_file():
             near = difflib.get_close_matches(name, presets(), 1)
-            hint = f"did you mean {near[0]}?" if near else "see `lagr presets`, or give a .toml file"
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else "see `lagr presets`, or give a .toml file, a .jsonl file or a folder of data"
+            )
             raise ConfigError(f"no preset {name!r}; {hint}")
     return from_dict(read_toml(path), str(path) if path.parent != PRESETS else name)
 

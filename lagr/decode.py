@@ -28,6 +28,7 @@ class Decoded:
     edge_probabilities: tuple[float, ...]
     probability: float
     alternatives: Alternatives | None = None
+    edges_together: bool = False  # edges were chosen to fit valencies, which overruled what some pairs say alone
 
 
 def decode(
@@ -64,6 +65,7 @@ def decode(
         joined = labels != NULL
         at_edge = joined.nonzero(as_tuple=True)
         edge_labels = labels[at_edge]
+    together = [False] * len(occupied) if dist.valency_log_probs is None else chosen_again.tolist()
     number = occupied.cumsum(1) - 1  # of the node in a slot, among those of its sentence
     sentence, source, target = at_edge
 
@@ -80,12 +82,13 @@ def decode(
         of_ends = torch.minimum(of_valencies[sentence, source, 0], of_valencies[sentence, target, 1]).exp()
         of_edge = torch.where(chosen_again[sentence], of_ends.to(of_edge.dtype), of_edge)
     edge_probabilities = iter(of_edge.tolist())
-    shares = zip(occupied.sum(1).tolist(), joined.sum((1, 2)).tolist(), wholes.exp().tolist(), strict=True)
+    sizes = (occupied.sum(1).tolist(), joined.sum((1, 2)).tolist())
     found = []
-    for n, e, whole in shares:
+    for n, e, whole, again in zip(*sizes, wholes.exp().tolist(), together, strict=True):
         graph = Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n)))
         of_nodes, of_edges = tuple(islice(node_probabilities, n)), tuple(islice(edge_probabilities, e))
-        found.append(Decoded(graph, of_nodes, of_edges, calibration.whole(whole, of_nodes + of_edges)))
+        whole = calibration.whole(whole, of_nodes + of_edges)
+        found.append(Decoded(graph, of_nodes, of_edges, whole, edges_together=again))
     return found
 
 

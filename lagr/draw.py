@@ -19,10 +19,11 @@ that every wire is straight and meets no box.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple
@@ -268,11 +269,11 @@ def svg(
         top = layout.slots[graph_layers - 1].top
         body.append(_box(Rect(rect.left - 4, top - 8, rect.right + 4, rect.top + 26), "column"))
         body.append(_text(token, rect.middle, rect.top + 16, "token"))
-    kinds = list(dict.fromkeys(edge.label for edge in graph.edges))
+    colours = colours_of(edge.label for edge in graph.edges)
     # From the highest down: a wire interrupts those it crosses, and these come from above.
     for number in sorted(range(len(edges)), key=lambda number: layout.arcs[number].y):
-        arc, edge, kind = layout.arcs[number], edges[number], kinds.index(graph.edges[number].label)
-        body.append(f'<g class="arc c{kind % len(PALETTE)}" data-edge="{number}"{edge.opacity}>')
+        arc, edge, colour = layout.arcs[number], edges[number], colours[graph.edges[number].label]
+        body.append(f'<g class="arc c{colour}" data-edge="{number}"{edge.opacity}>')
         body.append(f"<title>{_xml(edge.words)}</title>")
         body.append(_wire(arc) + _text(edge.label, arc.label.middle, arc.y + 4))
         body.append(_text(edge.note, arc.label.middle, arc.y + 15, "note") + "</g>")
@@ -485,6 +486,19 @@ def _pixels(string: str, size: int) -> int:
         # The second cell of a wide character is empty, which counts as narrow.
         hundredths += 38 if narrow else 95 if broad else 72 if cell.isupper() else 65
     return -(-hundredths * size // 100)
+
+
+def colours_of(labels: Iterable[str]) -> dict[str, int]:
+    """A number of PALETTE for each label: the one that it wants in every picture, unless another has it in this one."""
+    wanted = {
+        label: hashlib.md5(label.encode(), usedforsecurity=False).digest()[0] % len(PALETTE)
+        for label in sorted(set(labels), reverse=True)
+    }
+    found = {label: colour for colour, label in {colour: label for label, colour in wanted.items()}.items()}
+    for label, colour in wanted.items():
+        turns = [(colour + turn) % len(PALETTE) for turn in range(len(PALETTE))]
+        found.setdefault(label, next((turn for turn in turns if turn not in found.values()), colour))
+    return found
 
 
 def _text(string: str, x: int, y: int, kind: str = "label") -> str:

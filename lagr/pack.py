@@ -83,7 +83,10 @@ def _report(run: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((runs.open_run(run) / runs.REPORT).read_text(encoding="utf-8"))
         return found
     except (OSError, ValueError):
-        raise RunError(f"{run} has no {runs.REPORT}: only a run that is trained to its end can be packed") from None
+        why = (
+            "it is packed already" if (run / CARD).is_file() else "only a run that is trained to its end can be packed"
+        )
+        raise RunError(f"{run} has no {runs.REPORT}: {why}") from None
 
 
 def _write_weights(run: Path, out: Path) -> None:

@@ -18,10 +18,10 @@ import torch
 from lagr import confidence, memory, named, pretrained, runs
 from lagr.align import infer_alignment
 from lagr.alternatives import Alternatives, with_alternatives
-from lagr.batch import LONGEST, pack, pad_tokens
+from lagr.batch import pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config
-from lagr.datasets import Example, tokenize
+from lagr.datasets import LONGEST, Example, tokenize
 from lagr.decode import Decoded, decode
 from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
@@ -75,11 +75,13 @@ class Parse:
     abstained: bool = False  # the answer was too improbable to be given: no graph, no form, and `problem` says so
     alternatives: Alternatives | None = None  # of every slot and edge, where they were asked for
     next_best: tuple[Parse, ...] = ()  # the next likeliest graphs, where they were asked for
+    unknown: tuple[int, ...] = ()  # positions of the tokens that training has not seen
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         plain: dict[str, Any] = {
             "tokens": list(self.tokens),
+            "unknown": list(self.unknown),
             "form": self.form,
             "problem": self.problem,
             "abstained": self.abstained,
@@ -101,7 +103,17 @@ class Parse:
         if self.probability >= probability:
             return self
         problem = f"no answer: the likeliest has probability {self.probability:.3g}, which is below {probability:g}"
-        return Parse(self.tokens, None, None, problem, (), (), self.probability, self.graph_layers, abstained=True)
+        return replace(
+            self,
+            graph=None,
+            form=None,
+            problem=problem,
+            nodes=(),
+            edges=(),
+            abstained=True,
+            alternatives=None,
+            next_best=(),
+        )
 
     def draw(self, kind: str = "text") -> str:
         """The sentence with its slots and arcs, as text for a terminal or as svg; the graph alone as dot."""
@@ -326,6 +338,7 @@ class Parser(SentenceParser):
             found.probability,
             layers,
             alternatives=found.alternatives,
+            unknown=self.vocab.unseen(tokens),
         )
 
 
@@ -342,7 +355,17 @@ class FormParser(SentenceParser):
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
         return [  # a form's tokens are no slots: there are no alternatives to name
-            Parse(tuple(tokens), found.graph, found.form, found.problem, (), (), found.probability, graph_layers=1)
+            Parse(
+                tuple(tokens),
+                found.graph,
+                found.form,
+                found.problem,
+                nodes=(),
+                edges=(),
+                probability=found.probability,
+                graph_layers=1,
+                unknown=self.vocab.unseen(tokens),
+            )
             for tokens, found in zip(sentences, self.write(sentences), strict=True)
         ]
 

@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lagr import charts, confidence, draw, results, runs
+from lagr import charts, confidence, draw, named, results, runs
 from lagr.config import Config
 from lagr.datasets import Example, Source
 from lagr.errors import DataError, RunError
@@ -69,7 +69,13 @@ def _read(folder: Path, name: str) -> Run:
         file = folder / confidence.FILE
         calibration = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     except FileNotFoundError as error:
-        raise RunError(f"{folder} has no {Path(error.filename).name}: training has not finished") from None
+        packed = (folder / named.CARD).is_file()
+        why = (
+            f"a packed model has none; {folder / named.CARD} has its accuracy"
+            if packed
+            else "training has not finished"
+        )
+        raise RunError(f"{folder} has no {Path(error.filename).name}: {why}") from None
     except (OSError, ValueError):
         raise RunError(f"a file of {folder} can't be read; it is damaged") from None
     return Run(name, folder, config, report, metrics, calibration)
@@ -189,8 +195,8 @@ def _kinds(found: Sequence[Run], split: str) -> str:
 
 def _settings(found: Sequence[Run]) -> str:
     first = found[0]
-    apart = [(run.name, results.difference(run.config, first.config)) for run in found[1:]]
-    parts = [_paragraph(f"{name} differs from {first.name}: {what}, and maybe more.") for name, what in apart if what]
+    apart = [(run.name, results.differences(run.config, first.config)) for run in found[1:]]
+    parts = [_paragraph(f"{name} differs from {first.name}: {'; '.join(what)}.") for name, what in apart if what]
     machine = f"{first.report['machine']}; lagr {first.report['lagr']}; {first.report['parameters']:,} weights"
     sections = first.config.to_dict().items()
     rows = [[f"{section}.{key}", str(value)] for section, its in sections for key, value in its.items()]

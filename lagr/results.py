@@ -120,10 +120,13 @@ def settings_of(result: Result) -> config.Config:
 
 def difference(made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE) -> str:
     """The first setting that sets two configurations apart, in words; empty: there is none."""
-    for section, key, one, other in _differences(made, wanted):
-        if (section, key) not in free:
-            return f"{section}.{key} = {one}, not {other}"
-    return ""
+    return next(iter(differences(made, wanted, free)), "")
+
+
+def differences(made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE) -> list[str]:
+    """The settings that set two configurations apart, in words."""
+    found = _differences(made, wanted)
+    return [f"{section}.{key} = {one}, not {other}" for section, key, one, other in found if (section, key) not in free]
 
 
 def unlike_preset(result: Result) -> list[str]:

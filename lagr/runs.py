@@ -35,7 +35,9 @@ STATE, ALIGNMENTS = "state.safetensors", "alignments.safetensors"
 def check_free(folder: Path) -> None:
     """A run folder that holds anything is never written over."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise RunError(f"{folder} already holds files; go on with --resume, or give another folder with --out")
+        raise RunError(
+            f"{folder} already holds files; give another folder with --out, or --resume a run that was stopped"
+        )
 
 
 def create(folder: Path) -> Path:
@@ -145,7 +147,10 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: dict[str, Any] |
     """Tensors, with a note beside them, whole or not at all: a run killed while saving keeps its last checkpoint."""
     partial = path.with_name(path.name + ".partial")
     host = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    partial.touch()
+    mode = partial.stat().st_mode  # as for any new file; `save_file` would let no one else read it
     save_file(host, partial, metadata={"note": json.dumps(note or {})})
+    partial.chmod(mode)
     partial.replace(path)
 
 

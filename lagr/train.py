@@ -378,10 +378,11 @@ def uses_bf16(precision: str, device: str) -> bool:
 
 
 def machine(device: str) -> str:
+    threads = torch.get_num_threads()
     name = (
         torch.cuda.get_device_name()
         if device == "cuda"
-        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+        else f"{platform.machine()} CPU, {threads} thread{'s' if threads != 1 else ''}"
     )
     return f"{name}, torch {torch.__version__}"
 

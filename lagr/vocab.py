@@ -20,6 +20,7 @@ from lagr.graph import Graph
 Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter it
 
 SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
+NEAREST = {"<0>": "<Aa>", "<Aa>": "<a>", "<.>": "<a>"}  # what a shape is read as that no word of training has
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 
 
@@ -151,9 +152,23 @@ class Vocabulary:
     def encode(self, tokens: Sequence[str]) -> list[int]:
         return [self.word_numbers.get(token) or self.unknown(token) for token in tokens]
 
+    def unseen(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        """The positions of tokens that training has not seen."""
+        return tuple(position for position, token in enumerate(tokens) if token not in self.word_numbers)
+
     def unknown(self, word: str) -> int:
-        """What a word is read as where it is not known, or taken not to be: its shape, if the model knows shapes."""
-        return self.word_numbers.get(shape(word), UNKNOWN)
+        """What a word is read as where it is not known, or taken not to be: its shape, if the model knows shapes.
+
+        Of a shape that no word of training has, a model has learned nothing; the nearest is better.
+        """
+        found = shape(word)
+        while found not in self._trained_shapes and found in NEAREST:
+            found = NEAREST[found]
+        return self.word_numbers.get(found, UNKNOWN)
+
+    @cached_property
+    def _trained_shapes(self) -> set[str]:
+        return {shape(word) for word in self.words if word not in SHAPES}
 
     @cached_property
     def read_by_edges(self) -> list[int]:

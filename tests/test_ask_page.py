@@ -55,6 +55,15 @@ def test_the_page_says_yes_or_no(page: Page, address: str) -> None:
     expect(page.locator("#curl")).to_contain_text("/ask -H")
 
 
+def test_another_thing_of_the_same_name_can_be_asked_about(page: Page, address: str) -> None:
+    ask(page, address, "Who played Morgan?")
+    expect(page.locator("#notes")).to_contain_text("“Morgan” could be")
+    page.get_by_role("button", name="Ask about http://example.org/films/character-morgan instead").click()
+    expect(page.locator("#answers li")).to_have_text(["Anya Taylor-Joy"])
+    expect(page.locator("#notes")).to_be_hidden()
+    expect(page.locator("#instead button")).to_have_count(0)
+
+
 def test_the_page_lists_answers_on_a_phone_too(phone: Page, address: str) -> None:
     ask(phone, address, "What film was directed and written by James Cameron?")
     expect(phone.locator("#answers li")).to_have_count(4)

@@ -175,8 +175,28 @@ def test_a_thing_named_twice_has_one_placeholder() -> None:
 
 
 def test_what_names_leave_open_is_said() -> None:
-    (note,) = understand("Who directed Morgan?", NAMES, WORDS).notes
-    assert note == "“Morgan” could be http://x/morgan or http://x/morgan-le-fay; the first was taken"
+    question = understand("Who directed Morgan?", NAMES, WORDS)
+    assert question.notes == (
+        "“Morgan” could be <http://x/morgan> or <http://x/morgan-le-fay>; the first was taken; "
+        "write another in its place to ask about that",
+    )
+    ((other,),) = question.others.values()
+    assert (other.iri, other.question) == ("http://x/morgan-le-fay", "Who directed <http://x/morgan-le-fay>")
+    chosen = understand(other.question, NAMES, WORDS)
+    assert chosen.notes == () and chosen.others == {}
+    assert [wording.tokens for wording in chosen.wordings] == [wording.tokens for wording in question.wordings]
+    assert {m.iri for wording in chosen.wordings for m in wording.mentions.values()} == {"http://x/morgan-le-fay"}
+
+
+def test_a_thing_may_be_named_by_its_iri() -> None:
+    (mention,) = understand("Who directed <http://x/alien>?", NAMES, WORDS).wordings[0].mentions.values()
+    assert (mention.name, mention.iri) == ("Alien", "http://x/alien")
+    (mention,) = understand("Who directed <urn:nobody-knows-it>", NAMES, WORDS).wordings[0].mentions.values()
+    assert mention.name == mention.iri == "urn:nobody-knows-it"
+    with pytest.raises(DataError, match="no name in"):
+        understand("Who directed <Zork>?", NAMES, WORDS)  # no IRI
+    with pytest.raises(DataError, match="no name in"):
+        understand('Who directed <http://x/a"{}>?', NAMES, WORDS)
     (note,) = understand("Who directed Alien yesterday?", NAMES, WORDS).notes
     assert "doesn't know “yesterday”" in note
 

@@ -72,6 +72,14 @@ def test_sentences_may_follow_options(small_run: Path, capsys: pytest.CaptureFix
     assert status == 0 and [json.loads(line)["tokens"][0] for line in out.splitlines()] == ["Ida", "Oskar"]
 
 
+def test_what_makes_a_parse_strange_is_said(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = lagr("parse", str(small_run), "Zork sang .", "A frobnicator yawned .", "Zork yawned .", capsys=capsys)
+    assert err.splitlines()[-1] == "lagr: training has not seen “Zork”, “frobnicator”"
+    status, out, err = lagr("parse", str(small_run), "The", "boy", "slept", capsys=capsys)
+    assert status == 0 and len(out.splitlines()) == 3
+    assert err.startswith("lagr: 3 sentences of one word each; one sentence stands in quotes\n")
+
+
 def test_parse_reads_lines_from_stdin(
     small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,7 +120,7 @@ def test_rows_of_ones_own_are_read(tmp_path: Path) -> None:
 def test_a_written_row_is_read_back(tmp_path: Path, mini: Source) -> None:
     examples = mini.read("dev")
     file = write(tmp_path / "dev.jsonl", *(jsonl.write_row(e, "cogs") for e in examples))
-    for example, (again, _, _) in zip(examples, jsonl.read(file), strict=True):
+    for example, (again, *_) in zip(examples, jsonl.read(file), strict=True):
         assert (again.tokens, again.form, again.category) == (example.tokens, example.form, example.category)
         assert (again.graph.nodes, again.graph.edges, again.graph.slots) == (
             example.graph.nodes, example.graph.edges, example.graph.slots)  # fmt: skip
@@ -152,7 +152,9 @@ def test_a_single_file_is_divided_and_a_folder_is_taken_as_it_is(tmp_path: Path)
         ({**ROW, "tokens": ["a"]}, "either `text` or `tokens`"),
         ({**ROW, "text": " "}, "empty"),
         ({**ROW, "text": 3}, "should be a string"),
-        ({**ROW, "txt": "a"}, "unknown key 'txt'"),
+        ({**ROW, "foo": "a"}, "unknown key 'foo'; a row may have alignment, category, "),
+        ({**ROW, "aligment": [0]}, "unknown key 'aligment'; did you mean 'alignment'?"),
+        ({**ROW, "text": "a " * 1001}, "has 1,001 tokens; at most 1,000"),
         ({**ROW, "text": "a\0b"}, "NUL"),
         ({**ROW, "alignment": [0]}, "3 nodes but 1 slots"),
         ({"text": "a", "graph": {"nodes": ["a"], "edges": [[0, "x", 4]]}}, "points to node 4"),
@@ -173,6 +175,18 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: object, complaint: 
     assert f"{file}:2" in str(caught.value) and complaint in str(caught.value)
 
 
+def test_a_byte_that_is_no_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "latin.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(ROW).encode() + '\r\n{"text": "Zoë'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"latin\.jsonl:2 is not UTF-8; save the file as UTF-8"):
+        open_source(str(file))
+
+
+def test_a_file_too_small_to_divide_says_that_nothing_measures_a_parser(tmp_path: Path) -> None:
+    counts = check.check(open_source(str(write(tmp_path / "one.jsonl", ROW))))
+    assert "no dev and no test: " in check.summary(counts)
+
+
 def test_bytes_that_editors_add_change_nothing(tmp_path: Path) -> None:
     plain, odd = tmp_path / "plain.jsonl", tmp_path / "odd.jsonl"
     line = (
@@ -190,7 +204,7 @@ def test_a_folder_is_read_with_its_formalism(tmp_path: Path) -> None:
     row = {"tokens": ["Mina", "sang"], "form": "sing . agent ( x _ 1 , Mina )", "formalism": "cogs"}
     write(tmp_path / "train.jsonl", row)
     write(tmp_path / "dev.jsonl", ROW)
-    with pytest.raises(DataError, match="mixes rows of several formalisms: cogs, none"):
+    with pytest.raises(DataError, match=r"formalisms: cogs \(train.jsonl:1\), none \(dev.jsonl:1\)"):
         open_source(str(tmp_path))
     write(
         tmp_path / "dev.jsonl",

@@ -253,8 +253,19 @@ def test_an_edge_label_keeps_its_colour_and_others_get_another() -> None:
     picture = ET.fromstring(svg(CROWD_TOKENS, CROWD, graph_layers=2))
     arcs = [group for group in picture.iter(f"{SVG}g") if (group.get("class") or "").startswith("arc")]
     colour = {group.findtext(f"{SVG}text"): group.get("class") for group in arcs}
-    assert colour == {"agent": "arc c0", "theme": "arc c1", "type": "arc c2", "FILTER": "arc c3"}
+    assert colour.keys() == {"agent", "theme", "type", "FILTER"} and len(set(colour.values())) == 4
     assert all(colour[group.findtext(f"{SVG}text")] == group.get("class") for group in arcs)
+
+
+def test_a_label_has_its_colour_in_other_pictures_too() -> None:
+    many = [f"label {number}" for number in range(20)]
+    assert all(0 <= colour < len(draw.PALETTE) for colour in draw.colours_of(many).values())
+    assert sorted(draw.colours_of(many[:8]).values()) == list(range(8))
+    assert draw.colours_of(["theme", "agent"]) == draw.colours_of(["agent", "theme", "agent"])
+    assert draw.colours_of(["agent", "nmod.beside", "theme"])["theme"] == draw.colours_of(["theme"])["theme"]
+    usual = ("agent", "theme", "recipient", "article", "ccomp", "xcomp", "type", "FILTER")
+    alone = {label: draw.colours_of([label])[label] for label in usual}
+    assert len(set(alone.values())) == 8 and draw.colours_of(alone) == alone  # what they want doesn't collide
 
 
 @pytest.mark.parametrize(("side", "paper"), [(0, "#ffffff"), (1, "#14191f")])

@@ -120,6 +120,18 @@ def test_supervision_follows_from_the_alignments(tmp_path: Path, aligned: int, s
     assert any(why in str(choice) for choice in choices if "align.supervision" in choice.settings)
 
 
+def test_nodes_of_equal_label_may_change_places_where_alignments_are_inferred(tmp_path: Path) -> None:
+    twice = {"nodes": ["*", "*"], "edges": [[0, "x", 1]]}
+    few: list[dict[str, object]] = [{"text": f"word{i} here", "graph": {"nodes": ["a"]}} for i in range(40)]
+    assert chosen(tmp_path, few).align.swaps == 0
+    rows: list[dict[str, object]] = [{"text": f"both {i} here", "graph": twice} for i in range(40)]
+    settings = chosen(tmp_path, few + rows)
+    assert settings.align.swaps == 2 and not settings.model.twins and not settings.model.anonymous
+    assert chosen(tmp_path, [{**row, "alignment": [0, 2]} for row in rows]).align.swaps == 0
+    in_dev_alone = [{**row, "split": "train"} for row in few] + [{**row, "split": "dev"} for row in rows]
+    assert chosen(tmp_path, in_dev_alone).align.swaps == 0
+
+
 @pytest.mark.parametrize(("nodes", "layers"), [(2, 1), (3, 2), (5, 3)])
 def test_there_are_as_many_graph_layers_as_the_fullest_sentence_needs(tmp_path: Path, nodes: int, layers: int) -> None:
     few = [{"text": f"word{i} here", "graph": {"nodes": ["a"]}} for i in range(40)]
@@ -141,7 +153,7 @@ def test_a_small_model_takes_one_thread_and_gives_the_others_back(
     before = torch.get_num_threads()
     few = [("train", "steps", 1), ("train", "threads", 1), ("train", "evaluate_limit", 1)]
     (report,) = train(config.override(small_config, few), mini, tmp_path / "run")
-    assert "CPU, 1 threads" in report["machine"] and torch.get_num_threads() == before
+    assert "CPU, 1 thread," in report["machine"] and torch.get_num_threads() == before
 
 
 def test_what_is_given_is_not_chosen_and_presets_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +184,7 @@ def test_a_label_is_copied_if_it_is_always_a_word_of_its_sentence() -> None:
 
 
 def test_the_vocabulary_has_one_label_for_all_that_are_copied() -> None:
-    vocab = Vocabulary.of([example("Ida sang", "Ida", "sing")], copied={"Ida"}, shapes=True)
+    vocab = Vocabulary.of([example("Ida sang 12", "Ida", "sing")], copied={"Ida"}, shapes=True)
     assert vocab.node_labels == ("sing",) and vocab.sizes[1] == 3 and vocab.copy == 2
     assert vocab.node_label(2, "Zorblax") == "Zorblax" and vocab.node_label(1, "sang") == "sing"
     assert Vocabulary.from_json(vocab.to_json()) == vocab
@@ -220,6 +232,16 @@ def test_rare_words_are_forgotten_often_and_reserved_ones_never() -> None:
     assert shares[2:] == [0.0, 0.0] and set(forgotten[..., 0].flatten().tolist()) == {rare, vocab.unknown("Ida")}
     assert torch.equal(forget(tokens[:1], keys[:1]), forgotten[:1])  # a seed forgets the same beside others as alone
     assert vocab.words[vocab.unknown("Ida") - 2] == shape("Ida") == "<Aa>"
+
+
+def test_a_shape_that_no_word_of_training_has_is_read_as_the_nearest() -> None:
+    names = Vocabulary.of([example("the Ida", "x")], shapes=True)
+    assert names.unknown("R2-D2") == names.unknown("731") == names.word_numbers["<Aa>"]
+    assert names.unknown("zorbing") == names.unknown("§") == names.word_numbers["<a>"]
+    numbers = Vocabulary.of([example("the 12", "x")], shapes=True)
+    assert numbers.unknown("R2-D2") == numbers.word_numbers["<0>"]
+    assert numbers.unknown("Ida") == numbers.word_numbers["<a>"]
+    assert Vocabulary.of([example("the Ida", "x")]).unknown("R2-D2") == UNKNOWN
 
 
 def messages(rng: random.Random, count: int) -> list[Example]:

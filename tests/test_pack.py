@@ -113,6 +113,9 @@ def test_what_cannot_be_packed_leaves_nothing_behind(
     (unfinished / "report.json").unlink()
     with pytest.raises(RunError, match="trained to its end"):
         pack(unfinished, tmp_path / "out", "out", mini)
+    (unfinished / "card.json").touch()
+    with pytest.raises(RunError, match="packed already"):
+        pack(unfinished, tmp_path / "out", "out", mini)
     with pytest.raises(RunError, match="already holds files"):
         pack(small_run, tmp_path / "run", "run", mini)
     assert (tmp_path / "run" / "config.toml").is_file()

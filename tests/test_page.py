@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from lagr.datasets import Source
-from lagr.parser import Parser
+from lagr.parser import Parser, load
 
 pytest.importorskip("fastapi", reason="needs the extra lagr[serve]")
 pytest.importorskip("playwright", reason="needs playwright, which drives the browser")
@@ -56,6 +56,13 @@ def address(parser: Parser) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def cogs() -> Iterator[str]:
+    """The address of the package's own model, which has valencies."""
+    with served(load("cogs")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
@@ -90,6 +97,41 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     # Refusals are part of some tests; a browser writes every answer that is none to its console.
     assert [line for line in complaints if not line.startswith("Failed to load resource: the server responded")] == []
     context.close()
+
+
+def test_words_that_training_has_not_seen_are_named(page: Page, cogs: str) -> None:
+    page.goto(cogs)
+    expect(page.locator("#about")).to_be_visible()
+    page.goto(cogs + "#" + quote("Zork smiled ."))
+    expect(page.locator("#unknown")).to_have_text("Training has not seen “Zork”.")
+    expect(page.locator("#drawing .token.unknown")).to_have_text(["Zork"])
+    expect(page.locator("#about")).to_be_hidden()
+    page.goto(cogs + "#" + quote("Emma smiled ."))
+    expect(page.locator("#unknown")).to_be_hidden()
+
+
+def test_a_wide_drawing_fades_where_there_is_more_of_it(phone: Page, cogs: str) -> None:
+    phone.goto(cogs + "#" + quote("Emma gave the boy a cake in the house beside the tree ."))
+    stage = phone.locator("#stage")
+    expect(stage).to_have_class("more-right")
+    phone.locator("#drawing").evaluate("box => { box.scrollLeft = 1e6 }")
+    expect(stage).to_have_class("more-left")
+    phone.goto(cogs + "#" + quote("Emma smiled ."))
+    expect(stage).to_have_class("")
+
+
+def test_edges_that_were_chosen_together_say_so(page: Page, cogs: str) -> None:
+    page.goto(cogs + "#" + quote("Emma Emma liked liked ."))
+    arc = page.locator("#drawing .arc").first
+    arc.focus()
+    expect(page.locator("#card")).to_contain_text("chosen together")
+    shown = page.locator("#card li").filter(has_text="agent").locator("span").last.text_content()
+    assert shown and f"edge agent from like to Emma, {shown}; otherwise" in (arc.get_attribute("aria-label") or "")
+    page.goto(cogs + "#" + quote("Emma smiled ."))
+    page.get_by_text("2 nodes, 1 edge.").wait_for()
+    page.locator("#drawing .arc").first.focus()
+    expect(page.locator("#card")).to_be_visible()
+    expect(page.locator("#card")).not_to_contain_text("chosen together")
 
 
 def test_a_sentence_is_typed_and_its_graph_and_form_appear(page: Page, address: str, parser: Parser) -> None:

@@ -88,6 +88,13 @@ def test_a_run_folder_is_never_written_over(small_run: Path, small_config: Confi
     assert (small_run / runs.MODEL).read_bytes() == before
 
 
+def test_whoever_may_read_new_files_may_read_a_model(tmp_path: Path) -> None:
+    """A service often runs as another user than the one who trained."""
+    (tmp_path / "plain").touch()
+    runs.write_tensors(tmp_path / runs.MODEL, {"w": torch.zeros(1)})
+    assert (tmp_path / runs.MODEL).stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_resuming_with_other_settings_is_refused(tmp_path: Path, small_config: Config, mini: Source) -> None:
     runs.write_config(runs.create(tmp_path / "run"), small_config, "cogs")
     other = config.override(small_config, [("train", "batch", 16)])

@@ -18,6 +18,7 @@ from lagr.datasets import Example, open_source
 from lagr.decode import counts, decode
 from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution, GraphLabels
+from lagr.parser import load
 from lagr.train import train
 from lagr.vocab import Vocabulary
 
@@ -206,3 +207,19 @@ def test_decoding_finds_edges_that_fit_their_valencies(seed: int) -> None:
             assert (
                 probability == pytest.approx(float(min(ends).exp()), rel=1e-4) or likeliest == numbers[0, :n].tolist()
             )
+
+
+def test_alternatives_of_edges_that_were_chosen_together_are_those_of_the_probability_that_is_shown() -> None:
+    """Of words that the model never saw, pairs say one thing and valencies another."""
+    parser = load("cogs")
+    unsure, strange, no_edges = ("Emma Emma liked liked .", "Zork glorped the frobnicator .", "The the .")
+    sentences = [text.split() for text in (unsure, strange, no_edges, "The baby liked the hedgehog .")]
+    parses = parser.parse_tokens(sentences, alternatives=10_000)
+    assert [parse.alternatives.edges_together for parse in parses if parse.alternatives] == [True, True, True, False]
+    for parse in parses:
+        assert parse.alternatives is not None and len(parse.alternatives.edges) == len(parse.edges)
+        for edge, choices in zip(parse.edges, parse.alternatives.edges, strict=True):
+            assert dict(choices)[edge.label] == pytest.approx(edge.probability)
+            assert sum(choice.probability for choice in choices) == pytest.approx(1, abs=1e-5)
+            assert list(choices) == sorted(choices, key=lambda choice: -choice.probability)
+    assert len(parses[0].edges) and not len(parses[2].edges)

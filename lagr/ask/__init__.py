@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lagr.ask.names import Names, read_names
 from lagr.ask.query import FREEBASE, check_iri, placeholders_of, standard
-from lagr.ask.question import Question, Wording, understand
+from lagr.ask.question import Other, Question, Wording, understand
 from lagr.ask.store import Store, open_store
 from lagr.errors import ConfigError, FormError, RunError, StoreError
 
@@ -81,6 +81,7 @@ class Answer:
     names: dict[str, tuple[str, str]]  # placeholder → name and IRI
     result: Result
     notes: tuple[str, ...]
+    others: dict[str, tuple[Other, ...]]  # the IRI that was taken for a name of several things → the others
 
     def lines(self) -> list[str]:
         """`yes` or `no`, or an answer a line."""
@@ -94,7 +95,10 @@ class Answer:
         return {
             "question": self.question,
             "tokens": list(self.parse.tokens),
-            "names": {placeholder: {"name": name, "iri": iri} for placeholder, (name, iri) in self.names.items()},
+            "names": {
+                placeholder: {"name": name, "iri": iri, "others": [vars(other) for other in self.others.get(iri, ())]}
+                for placeholder, (name, iri) in self.names.items()
+            },
             "probability": self.parse.probability,
             "query": self.parse.form,
             "sparql": result.sparql,
@@ -148,7 +152,7 @@ class Answerer:
         if result.more:
             notes.append(f"there are more than {self.rows:,} answers")
         names = {placeholder: (m.name, m.iri) for placeholder, m in sorted(wording.mentions.items())}
-        return Answer(question.text, parse, names, result, tuple(notes))
+        return Answer(question.text, parse, names, result, tuple(notes), question.others)
 
     def run(self, form: str, iris: Mapping[str, str]) -> Result:
         """What a predicted query gives. iris: what its placeholders stand for."""

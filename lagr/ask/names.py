@@ -6,7 +6,7 @@ The table is TSV with a header, or a JSON object a line:
     Alien<TAB>http://example.org/alien
 
 Other columns are ignored. A thing may have several names: the first is the one that answers are given with. A name may
-belong to several things: the first is taken, and the answer says so.
+belong to several things: the first is taken, and the answer says so and how to ask about another.
 """
 
 from __future__ import annotations

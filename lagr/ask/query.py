@@ -25,9 +25,14 @@ _PLACEHOLDER = re.compile(r"M\d+")
 _IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f<>\"{}|^`\\\ud800-\udfff]+")
 
 
+def is_iri(text: str) -> bool:
+    """Whether the text is a whole IRI that can stand between < and >."""
+    return _IRI.fullmatch(text) is not None
+
+
 def check_iri(text: str) -> str:
-    """The text, if it is a whole IRI that can stand between < and >."""
-    if not _IRI.fullmatch(text):
+    """The text, if it is an IRI."""
+    if not is_iri(text):
         raise DataError(f"{text!r} is no IRI such as http://example.org/alien")
     return text
 

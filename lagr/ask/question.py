@@ -4,19 +4,23 @@
 
 In CFQ, which name is M0 and which is M1 depends on the question's pattern, which is not known before it is parsed. So
 there are a few numberings, and the one that the parser is surest of is taken.
+
+A thing may also be named by its IRI, in < and >: Who played <http://example.org/films/character-morgan>?
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from lagr.ask.names import Mention, Names, words_of
-from lagr.ask.query import is_placeholder
+from lagr.ask.query import is_iri, is_placeholder
 from lagr.errors import DataError
 
 ENDINGS = "?.!"
 LONGEST = 10_000  # characters
+_IN_BRACKETS = re.compile(r"<([^<>\s]+)>")
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,19 @@ class Wording:
 
 
 @dataclass(frozen=True)
+class Other:
+    """Another thing of the same name, and the question about that one."""
+
+    iri: str
+    question: str
+
+
+@dataclass(frozen=True)
 class Question:
     text: str
     wordings: tuple[Wording, ...]  # one for every numbering of the names
     notes: tuple[str, ...]  # what the one who asks should know
+    others: dict[str, tuple[Other, ...]]  # the IRI that was taken for a name of several things → the others
 
 
 def understand(text: str, names: Names, words: Container[str]) -> Question:
@@ -41,20 +54,46 @@ def understand(text: str, names: Names, words: Container[str]) -> Question:
     """
     if len(text) > LONGEST:
         raise DataError(f"the question has {len(text):,} characters; at most {LONGEST:,} are read")
-    tokens = list(words_of(text))
+    tokens = _tokens(text)
     while tokens and tokens[-1] in ENDINGS and tokens[-1] not in words:
         tokens.pop()
     if not tokens:
         raise DataError("the question is empty; give at least one word")
     tokens = [_as_known(token, position, words) for position, token in enumerate(tokens)]
-    mentions = names.find(tokens, lambda token: token in words)
+    written = [
+        Mention(position, position + 1, names.name_of(token[1:-1]) or token[1:-1], token[1:-1])
+        for position, token in enumerate(tokens)
+        if _IN_BRACKETS.fullmatch(token)
+    ]
+    found = names.find(tokens, lambda token: token in words)
+    mentions = sorted([*written, *found], key=lambda mention: mention.start)
     notes = [
-        f"“{mention.name}” could be {' or '.join((mention.iri, *mention.others))}; the first was taken"
+        f"“{mention.name}” could be <{'> or <'.join((mention.iri, *mention.others))}>; the first was taken; "
+        "write another in its place to ask about that"
         for mention in mentions
         if mention.others
     ]
     notes += _check_unknown(tokens, mentions, names, words)
-    return Question(text, tuple(_wordings(tokens, mentions, words)), tuple(dict.fromkeys(notes)))
+    others = {mention.iri: tuple(_others(tokens, mentions, mention)) for mention in mentions if mention.others}
+    return Question(text, tuple(_wordings(tokens, mentions, words)), tuple(dict.fromkeys(notes)), others)
+
+
+def _tokens(text: str) -> list[str]:
+    """The tokens of a question; an IRI in < and > is one."""
+    tokens: list[str] = []
+    end = 0
+    for found in _IN_BRACKETS.finditer(text):
+        if is_iri(found[1]):
+            tokens += [*words_of(text[end : found.start()]), found[0]]
+            end = found.end()
+    return [*tokens, *words_of(text[end:])]
+
+
+def _others(tokens: Sequence[str], mentions: Sequence[Mention], taken: Mention) -> Iterator[Other]:
+    """The question with another thing of that name in every place of the one that was taken."""
+    same = [mention for mention in mentions if mention.iri == taken.iri]
+    for iri in taken.others:
+        yield Other(iri, " ".join(_replaced(tokens, same, {taken.iri: f"<{iri}>"})))
 
 
 def _as_known(token: str, position: int, words: Container[str]) -> str:

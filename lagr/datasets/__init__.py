@@ -20,6 +20,8 @@ from pathlib import Path
 from lagr.errors import DataError
 from lagr.graph import Graph
 
+LONGEST = 1000  # tokens in a sentence; the pairs of slots grow with the square
+
 
 @dataclass(frozen=True)
 class Example:
@@ -125,6 +127,9 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 (byte {error.start}); convert it first") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}:{line} is not UTF-8; save the file as UTF-8, or convert it: iconv -f ENCODING -t UTF-8"
+        ) from None
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from None

@@ -105,7 +105,9 @@ def summary(counts: dict[str, Any]) -> str:
         for split, c in counts["splits"].items()
         if c["in_train"]
     ]
-    if counts["formalism"] is None:
+    if missing := [split for split in ("dev", "test") if split not in counts["splits"]]:
+        lines.append(f"no {' and no '.join(missing)}: how good a parser is on new sentences, nothing here can tell")
+    if counts["formalism"] is None and counts["node_labels"]:
         lines.append("no forms to convert: the rows are graphs")
     lines.append("no failure" if not counts["failures"] else "first failures:")
     lines += [f"  {failure}" for failure in counts["failures"]]

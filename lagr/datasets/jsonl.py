@@ -14,12 +14,13 @@ A SPARQL query may be written on one line, with its clauses in any order: its fo
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lagr.datasets import Example, Source, read_text, tokenize
+from lagr.datasets import LONGEST, Example, Source, read_text, tokenize
 from lagr.errors import DataError, LagrError
 from lagr.forms import cogs, formalism, sparql
 from lagr.graph import Graph
@@ -44,11 +45,12 @@ def source(path: Path) -> Source:
         if not by_split["train"] and not named:  # a handful of sentences is too few to divide
             by_split = {"train": everything}
         by_split = {split: rows for split, rows in by_split.items() if rows or split == "train"}
-    formalisms = {row.formalism for rows in by_split.values() for row in rows if isinstance(row.example, Example)}
+    formalisms = {
+        row.formalism: row.where for rows in by_split.values() for row in rows[::-1] if isinstance(row.example, Example)
+    }
     if len(formalisms) > 1:
-        raise DataError(
-            f"{path} mixes rows of several formalisms: {', '.join(sorted(f or 'none' for f in formalisms))}"
-        )
+        firsts = sorted(f"{name or 'none'} ({where})" for name, where in formalisms.items())
+        raise DataError(f"{path} mixes rows of several formalisms: {', '.join(firsts)}")
     formalism = next(iter(formalisms), "") or None
     return Source(str(path), tuple(by_split), lambda split: [row.example for row in by_split[split]], formalism)
 
@@ -65,6 +67,7 @@ class Row(NamedTuple):
     example: Example | DataError
     split: str = ""  # where it names one
     formalism: str = ""
+    where: str = ""  # its file and line
 
 
 def read(path: Path) -> list[Row]:
@@ -75,7 +78,7 @@ def read(path: Path) -> list[Row]:
             continue
         try:
             row = json.loads(line)
-            rows.append(Row(_example(row), _text(row, "split"), _text(row, "formalism")))
+            rows.append(Row(_example(row), _text(row, "split"), _text(row, "formalism"), f"{path.name}:{number}"))
         except json.JSONDecodeError as error:
             rows.append(Row(DataError(f"{path}:{number} is no JSON: {error.msg} at column {error.colno}")))
         except (ValueError, RecursionError) as error:
@@ -105,8 +108,10 @@ def write_row(example: Example, formalism: str | None = None) -> str:
 def _example(row: Any) -> Example:
     if not isinstance(row, dict):
         raise DataError("a row is a JSON object with `text` or `tokens`, and `graph` or `form`")
-    if unknown := row.keys() - KEYS:
-        raise DataError(f"unknown key {sorted(unknown)[0]!r}; a row may have {', '.join(sorted(KEYS))}")
+    if unknown := sorted(row.keys() - KEYS):
+        near = difflib.get_close_matches(unknown[0], KEYS - row.keys(), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"a row may have {', '.join(sorted(KEYS))}"
+        raise DataError(f"unknown key {unknown[0]!r}; {hint}")
     tokens = _tokens(row)
     form, name = _text(row, "form") or None, _text(row, "formalism")
     if form and not name:
@@ -143,6 +148,8 @@ def _tokens(row: dict[str, Any]) -> tuple[str, ...]:
         tokens = tuple(row["tokens"])
     if not tokens:
         raise DataError("the sentence is empty")
+    if len(tokens) > LONGEST:
+        raise DataError(f"the sentence has {len(tokens):,} tokens; at most {LONGEST:,} can be parsed")
     return tokens
 
 

@@ -66,12 +66,15 @@ class Choice(BaseModel):
 class Alternatives(BaseModel):
     slots: list[list[Choice]] = Field(description="of every slot, empty ones too, the likeliest labels")
     edges: list[list[Choice]] = Field(description="of every edge, in the order of the edges")
+    edges_together: bool = Field(description="edges were chosen to fit each other, and not each by itself")
 
 
 class Parsed(BaseModel):
     tokens: list[str]
+    unknown: list[int] = Field(description="the positions of tokens that training has not seen")
     form: str | None = Field(description="the logical form or query; null where there is none")
     problem: str | None = Field(description="why there is no form or no graph")
+    abstained: bool = Field(description="there is no answer, since it would be too improbable")
     probability: float = Field(description="of the whole graph")
     graph_layers: int
     nodes: list[Node]
@@ -94,9 +97,15 @@ class Question(BaseModel):
     svg: bool = Field(False, description="also draw the graph over its sentence")
 
 
+class Other(BaseModel):
+    iri: str
+    question: str = Field(description="the same question, about this one")
+
+
 class Named(BaseModel):
     name: str
     iri: str
+    others: list[Other] = Field(description="further things of that name")
 
 
 class Term(BaseModel):

@@ -185,11 +185,9 @@ def as_json(value: Any) -> bytes:
 def _told(question: Question, parse: Parse) -> dict[str, Any]:
     """What is said of a parse: as much as was asked for."""
     told = parse.to_dict()
-    if "alternatives" in told:
-        kinds = told["alternatives"].items()
-        told["alternatives"] = {kind: [some[: question.alternatives] for some in found] for kind, found in kinds}
-        if not question.alternatives:  # others of the batch asked for them
-            del told["alternatives"]
+    told.pop("alternatives", None)  # others of the batch may have asked for more of them
+    if question.alternatives and parse.alternatives is not None:
+        told["alternatives"] = parse.alternatives.to_dict(question.alternatives)
     if question.svg:
         drawable = parse.graph is not None and parse.graph.slots is not None and len(parse.graph.edges) <= MOST_DRAWN
         told["svg"] = parse.draw("svg") if drawable else None

@@ -15,7 +15,16 @@ function items(list, texts) {
 // A thing is shown by its name, and its IRI when the pointer is over it.
 const shown = ({ name, value }) => (name ? [name, value] : [value]);
 
-export function showAnswer({ answer, more, notes, names, sparql }) {
+function askInstead({ iri, question }, ask) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = `Ask about ${iri} instead`;
+  button.addEventListener("click", () => ask(question));
+  return button;
+}
+
+// ask: what to do with another question.
+export function showAnswer({ answer, more, notes, names, sparql }, ask) {
   const yesNo = typeof answer === "boolean";
   const none = !yesNo && !answer.length;
   at("answer").hidden = false;
@@ -23,6 +32,7 @@ export function showAnswer({ answer, more, notes, names, sparql }) {
   at("verdict").classList.toggle("none", none);
   items(at("answers"), yesNo ? [] : answer.map(shown));
   items(at("notes"), notes.map((note) => [note]));
+  at("instead").replaceChildren(...Object.values(names).flatMap(({ others }) => others.map((other) => askInstead(other, ask))));
   const placeholders = Object.entries(names).map(([placeholder, { name }]) => `${placeholder} is ${name}`);
   at("names").textContent = placeholders.length ? `In the graph and the form, ${placeholders.join(", ")}.` : "";
   at("sparql").textContent = sparql;

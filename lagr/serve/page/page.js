@@ -4,6 +4,7 @@ import { showAnswer } from "./answer.js";
 
 const at = (id) => document.getElementById(id);
 const ALTERNATIVES = 5;
+const TOGETHER = "The edges of this graph were chosen together, so that each node has those that such nodes have.";
 const WORTH_TELLING = 0.0005; // what is less likely reads "< 0.1 %"
 
 function make(name, text = "", className = "") {
@@ -47,7 +48,7 @@ async function parse(text) {
     if (!answer.ok) throw new Error(found.detail);
     shown = text;
     show(text, found.parse ?? found.parses[0]);
-    if (endpoint === "ask") say(showAnswer(found));
+    if (endpoint === "ask") say(showAnswer(found, ask));
   } catch (error) {
     if (mine.signal.aborted) return;
     at("result").hidden = true;
@@ -79,12 +80,20 @@ function submit(text) {
   parse(text);
 }
 
+function ask(text) {
+  at("text").value = text;
+  submit(text);
+}
+
 // Showing
 
 function show(text, parsed) {
   const parts = partsOf(parsed);
+  at("about").hidden = true;
   at("result").hidden = false;
   at("whole").textContent = `Probability of the whole: ${percent(parsed.probability)}`;
+  const unknown = [...new Set(parsed.unknown.map((position) => `“${parsed.tokens[position]}”`))];
+  at("unknown").textContent = unknown.length ? `Training has not seen ${unknown.join(", ")}.` : "";
   at("form").textContent = parsed.form ?? "";
   at("problem").textContent = parsed.problem ?? "";
   at("form").closest("section").hidden = parsed.form === null && parsed.problem === null;
@@ -120,7 +129,7 @@ function partsOf(parsed) {
     const [from, to] = [parsed.nodes[edge.source], parsed.nodes[edge.target]];
     parts.push({
       kind: "edge", number, slot: from.slot, label: edge.label, probability: edge.probability, from: from.label, to: to.label,
-      ends: [edge.source, edge.target], choices: choices.edges[number] ?? [], where: `from ${from.label} to ${to.label}`,
+      ends: [edge.source, edge.target], together: choices.edges_together, choices: choices.edges[number] ?? [], where: `from ${from.label} to ${to.label}`,
     });
   });
   return parts.sort((one, other) => one.slot - other.slot || (one.kind === "edge") - (other.kind === "edge"));
@@ -144,7 +153,8 @@ function inWords(part) {
   const sure = part.probability === undefined ? "" : `, ${percent(part.probability)}`;
   const what = part.kind === "slot" ? "empty slot" : `${part.kind} ${part.label}`;
   const rest = listed(others(part));
-  return `${what} ${part.where ?? ""}${sure}${rest ? `; otherwise ${rest}` : ""}`;
+  const how = part.together ? "; chosen together with the other edges" : "";
+  return `${what} ${part.where ?? ""}${sure}${rest ? `; otherwise ${rest}` : ""}${how}`;
 }
 
 function fill(id, parts, cells) {
@@ -168,6 +178,7 @@ function draw(parsed, parts) {
   at("hint").hidden = !picture;
   if (!picture || picture.nodeName !== "svg") {
     const too = parsed.edges.length > 0; // many, or they would have been drawn
+    at("stage").classList.remove("more-left", "more-right");
     return box.replaceChildren(make("p", too ? "Too many edges to draw; the tables have them." : "There is nothing to draw."));
   }
   // What its titles and its description say is in the options and in the tables.
@@ -192,8 +203,18 @@ function draw(parsed, parts) {
     element.addEventListener("blur", hideCard);
     element.order = options.push(element);
   }
+  const tokens = picture.querySelectorAll(".token");
+  for (const position of parsed.unknown) tokens[position]?.classList.add("unknown");
   box.replaceChildren(picture);
   box.scrollLeft = 0;
+  fade();
+}
+
+// The drawing fades at a side beyond which there is more of it.
+function fade() {
+  const box = at("drawing");
+  at("stage").classList.toggle("more-left", box.scrollLeft > 1);
+  at("stage").classList.toggle("more-right", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
 }
 
 // Looking at a part
@@ -216,6 +237,7 @@ function look(part, element) {
   title.append(part.kind === "slot" ? "empty" : part.label);
   const card = at("card");
   card.replaceChildren(title, make("p", part.where), list);
+  if (part.together) card.append(make("p", TOGETHER));
   card.hidden = false;
   place(card, (element.querySelector("text") ?? element).getBoundingClientRect());
 }
@@ -284,7 +306,11 @@ at("text").addEventListener("keydown", (event) => {
 });
 at("drawing").addEventListener("keydown", walk);
 document.addEventListener("keydown", (event) => event.key === "Escape" && hideCard());
-at("drawing").addEventListener("scroll", hideCard);
+at("drawing").addEventListener("scroll", () => {
+  hideCard();
+  fade();
+});
+window.addEventListener("resize", fade);
 at("copy-form").addEventListener("click", () => copy(at("form").textContent, "The form is"));
 at("copy-link").addEventListener("click", () => copy(location.href, "The link is"));
 window.addEventListener("popstate", followAddress);
@@ -299,6 +325,7 @@ async function start() {
       endpoint = "ask";
       at("what").textContent = "A question";
       at("go").textContent = "Ask";
+      at("about").textContent = "Ask a question, or choose one, to see its answer and how it was understood.";
     }
     at("text").maxLength = info.limits.characters;
     at("examples").hidden = !info.examples.length;
@@ -306,10 +333,7 @@ async function start() {
       const item = document.createElement("li");
       const button = item.appendChild(make("button", text));
       button.type = "button";
-      button.addEventListener("click", () => {
-        at("text").value = text;
-        submit(text);
-      });
+      button.addEventListener("click", () => ask(text));
       return item;
     }));
   } catch {
