@@ -82,6 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("run_folder", metavar="RUN")
     evaluate.add_argument("--split", default="test", help="which split of the data; default: test")
     evaluate.add_argument("--json", metavar="FILE", help="write everything as JSON; - for stdout")
+    _add_rules(evaluate)
     _add_data(evaluate)
 
     parse = verb("parse", _parse, "parse sentences")
@@ -94,6 +95,8 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument(
         "--min-probability", type=float, default=0.0, metavar="P", help="no answer that is less probable; exit status 3"
     )
+
+    _add_rules(parse)
 
     calibrate = verb("calibrate", _calibrate, "make a run's probabilities trustworthy, and show how far they are")
     calibrate.add_argument("run_folder", metavar="RUN")
@@ -108,6 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
     ask.add_argument("run_folder", metavar="RUN")
     ask.add_argument("sentences", nargs="*", metavar="QUESTION", help="questions, or - to read one a line from stdin")
     ask.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    _add_rules(ask)
     _add_store(ask, required=True)
 
     serve = verb("serve", _serve, "a page to try a trained parser on, and a service")
@@ -115,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
     serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
     serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_rules(serve)
     _add_store(serve, required=False)
     _add_data(serve)
     limits = serve.add_argument_group("limits")
@@ -299,7 +304,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     from lagr.parser import load
     from lagr.progress import Progress
 
-    parser = load(options.run_folder, _device())
+    parser = load(options.run_folder, _device(), rules=options.rules)
     examples = _split(_source(parser.config, options.data), options.split)
     with Progress(len(examples)) as progress:
         progress.begin(0, f"evaluating {options.split}")
@@ -342,7 +347,7 @@ def _one_line(form: Any) -> str:
 def _parse(options: argparse.Namespace) -> int:
     from lagr.parser import load
 
-    parser = load(options.run_folder, onnx=options.onnx)
+    parser = load(options.run_folder, onnx=options.onnx, rules=options.rules)
     sentences = _sentences(options)
     parses = parser.parse(sentences, nbest=options.nbest, min_probability=options.min_probability)
     for parse in parses:
@@ -411,7 +416,7 @@ def _ask(options: argparse.Namespace) -> None:
     with open_store(where) as store:
         from lagr.parser import load
 
-        answerer = Answerer(load(options.run_folder), store, names, *_answer_limits(options))
+        answerer = Answerer(load(options.run_folder, rules=options.rules), store, names, *_answer_limits(options))
         failed = 0
         for number, question in enumerate(questions):
             if number and options.format == "text":
@@ -460,7 +465,7 @@ def _serve(options: argparse.Namespace) -> None:
     from lagr.parser import load
 
     limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
-    parser = load(options.run_folder, _device(), options.onnx)
+    parser = load(options.run_folder, _device(), options.onnx, options.rules)
     folder = named.find(options.run_folder).resolve()
     examples = server.examples_of(folder, parser.config, options.data)
     if options.store is None:
@@ -709,6 +714,10 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
 
 
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rules", metavar="FILE.toml", help="parses keep the rules of this file, not those of the run")
+
+
 def _add_store(parser: argparse.ArgumentParser, required: bool) -> None:
     group = parser.add_argument_group("the store that answers")
     group.add_argument(
@@ -740,7 +749,7 @@ def _settings(options: argparse.Namespace) -> tuple[tuple[str, str, Any], ...]:
 
 def _option_help(f: Any) -> str:
     choices = f" ({' | '.join(f.metadata['choices'])})" if f.metadata["choices"] else ""
-    default = "" if f.default == "" else f"; default {f.default}"
+    default = "" if f.default in ("", ()) else f"; default {f.default}"
     return f"{f.metadata['help']}{choices}{default}".replace("%", "%%")
 
 
