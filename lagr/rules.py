@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 ANY = "*"
 WAYS = ("leaving", "entering")
 MOST = 1e4  # that an edge gains or loses: what is impossible for a model may be what a rule asks for
-SECONDS = 2.0  # that an integer program may take; then its best answer so far is taken
+# That an integer program may take, of edges alone and with valencies; then its best answer so far is taken. The second
+# is for models that know nothing yet: with others the search finds an answer.
+SECONDS, SECONDS_WITH_VALENCIES = 2.0, 0.2
 
 
 def number_range(text: str) -> tuple[int, float]:
@@ -335,7 +337,7 @@ def _solve(
             integrality=np.ones(len(cost), np.int64),
             bounds=Bounds(0, np.concatenate(most)),
             constraints=[LinearConstraint(matrix, low, high), *more],
-            options={"time_limit": SECONDS, "mip_rel_gap": 0},
+            options={"time_limit": SECONDS if numbers is None else SECONDS_WITH_VALENCIES, "mip_rel_gap": 0},
         ).x
 
     if not X:

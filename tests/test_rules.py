@@ -16,15 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lagr
-from lagr import cli, config, valency
+from lagr import cli, config
 from lagr.config import Config, Rules
+from lagr.datasets import Source
 from lagr.decode import Decoded, decode
 from lagr.errors import ConfigError
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, log_softmax
-from lagr.nbest import nbest
+from lagr.nbest import _of_sentence, nbest
 from lagr.parser import Parser
 from lagr.rules import Rulebook, number_range
+from lagr.train import train
 from lagr.valency import EDGE_WEIGHT, Effort, Valencies
 from lagr.vocab import Vocabulary
 
@@ -44,7 +46,8 @@ def random_rules(rng: np.random.Generator, low: bool = True) -> Rules:
 
     numbers = ["0-1", "0-2", "0", "0-"] + (["1", "1-", "1-2", "2"] if low else [])
     while True:
-        triples = [(pattern(NODES), pattern(EDGES), pattern(NODES)) for _ in range(rng.integers(4))]
+        some = rng.integers(4) if rng.integers(2) else 0
+        triples = [(pattern(NODES), pattern(EDGES), pattern(NODES)) for _ in range(some)]
         leaving, entering = (
             [(pattern(NODES), pattern(EDGES), str(rng.choice(numbers))) for _ in range(rng.integers(3))] for _ in "le"
         )
@@ -97,7 +100,7 @@ SIZES = {n: every_choice(n) for n in (1, 2)}
 
 
 @given(st.integers(1, 2), st.floats(0.1, 6), st.integers(0, 10**6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_best_edges_are_the_best_of_all_that_keep_the_rules(n: int, sharpness: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rules, nodes = random_rules(rng), rng.choice(NODES, n).tolist()
@@ -145,7 +148,7 @@ def worth(labels: np.ndarray, gain: np.ndarray, leaving: np.ndarray, entering: n
 
 
 @given(st.integers(1, 2), st.integers(1, 2), st.booleans(), st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_with_valencies_they_are_the_best_too(n: int, most: int, or_more: bool, search: bool, seed: int) -> None:
     """By the search through valencies, and by the program that is left where that finds nothing."""
     rng = np.random.default_rng(seed)
@@ -247,6 +250,33 @@ def test_the_n_best_are_those_of_all_graphs_that_keep_the_rules(seed: int) -> No
         assert one.probability == pytest.approx(min(wanted[key(one)], kept[0].probability), rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_with_valencies_graphs_are_ranked_among_those_that_keep_the_rules(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All graphs of two slots, the best for each way of node labels and valencies, by what decoding maximises."""
+    monkeypatch.setattr("lagr.nbest.EFFORT", ALL)
+    vocab, dist = vocabulary(EVERY, EVERY), one_of(distribution(seed, valencies=True), 2)
+    rules = random_rules(np.random.default_rng(seed + 10), low=False)
+    nodes, edges = dist.node_log_probs[0].double().numpy(), dist.edge_log_probs[0].double().numpy()
+    assert dist.valency_log_probs is not None
+    numbers, known = dist.valency_log_probs[0].double().numpy(), Valencies(np.array(EVERY), np.array(EVERY))
+    best: dict[Any, float] = {}
+    for labels in itertools.product(range(4), repeat=2):
+        held = np.flatnonzero(labels)
+        empty = [slot for slot in range(2) if slot not in held]
+        names, gain = [NODES[labels[slot] - 1] for slot in held], (edges[..., 1:] - edges[..., :1])[held][:, held]
+        for chosen in every_choice(len(held)):
+            if missing(graph_of(chosen, names), rules) == 0:
+                score = worth(chosen, gain, numbers[held, 0], numbers[held, 1], known)
+                score += nodes[range(2), labels].sum() + numbers[empty, :, 0].sum()
+                ways = tuple((chosen == 1 + e).sum(axis).tobytes() for axis in (0, 1) for e in range(2))
+                best[labels, ways] = max(score, best.get((labels, ways), -np.inf))
+    wanted = sorted((score for score in best.values() if score > -np.inf), reverse=True)[:10]
+    ranked = [one.loss for one in itertools.islice(_of_sentence(dist, 0, vocab, 10, None, Rulebook(rules, vocab)), 10)]
+    assert [loss - ranked[0] for loss in ranked] == pytest.approx([wanted[0] - score for score in wanted], abs=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_n_best_with_valencies_keep_rules(seed: int) -> None:
     vocab, dist = vocabulary(EVERY, EVERY), distribution(seed, valencies=True, slots=3)
@@ -336,12 +366,21 @@ def test_a_run_takes_other_rules_and_the_command_line_too(
     assert "write them under [rules]" in capsys.readouterr().err
 
 
+def test_rules_that_dont_fit_the_data_are_found_before_training(
+    small_config: Config, mini: Source, tmp_path: Path
+) -> None:
+    wrong = config.override(small_config, [("rules", "leaving", [["*", "agnet", "0-1"]])])
+    with pytest.raises(ConfigError, match="did you mean agent"):
+        train(wrong, mini, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_search_that_finds_nothing_is_followed_by_a_program() -> None:
     """The valencies of two verbs and their only object: each is sure of it, and one alone can have it."""
     gain, table = np.full((3, 3, 2), -5.0), np.array([[0, 0], [1, 0]])
     sure = np.log(np.array([[0.01, 0.99], [0.01, 0.99], [0.98, 0.02]]))
     book = Rulebook(Rules((("a", "r", "b"),), (), (("b", "r", "0-1"),)), vocabulary())
     problem = gain, sure, np.log(np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])), Valencies(table, table)
-    for effort in (ALL, valency.Effort(), valency.Effort(tries=0)):
+    for effort in (ALL, Effort(), Effort(tries=0)):
         found = book.of(["a", "a", "b"]).best_fitting(*problem, effort)
         assert found.sum() == found[:2, 2].sum() == 1
