@@ -281,11 +281,10 @@ def _solve(
     """The best edges that keep the rules, as an integer program; None if there are none.   (n, n)
 
     numbers: valencies that they must fit. short: as few edges as possible may be missing to lower bounds.
-    Variables are edges; then valencies of nodes, one of each way; or how many edges are missing to each bound.
     """
     from scipy import sparse
-    from scipy.optimize import Bounds, LinearConstraint, milp
 
+    from lagr.program import Program
     from lagr.valency import EDGE_WEIGHT, incidence
 
     n, _, E = gain.shape
@@ -294,63 +293,37 @@ def _solve(
         asked = limits.rows(source, target, label)[limits.low > 0].any(0)
         useful = asked | (gain[source, target, label] > 0)
         source, target, label = source[useful], target[useful], label[useful]
-    X, R = len(source), len(limits.low)
-    blocks: list[list[Any]] = [
-        [incidence(source * n + target, n * n)],
-        [sparse.csr_array(limits.rows(source, target, label))],
-    ]
-    between: list[tuple[Any, Any]] = [(0.0, 1.0), (limits.low, limits.high)]
-    costs, most = [-gain[source, target, label]], [np.ones(X)]
+    if not len(source):
+        return np.zeros((n, n), np.int64) if short or not limits.low.any() else None
+    seconds = SECONDS if numbers is None else SECONDS_WITH_VALENCIES
+    program, weight = Program(), 1.0 if numbers is None else EDGE_WEIGHT
+    edges = program.variables(-weight * gain[source, target, label])
+    program.require({edges: incidence(source * n + target, n * n)}, 0, 1)
+    counted = sparse.csr_array(limits.rows(source, target, label))
+    program.require({edges: counted}, -np.inf if short else limits.low, limits.high)
+    if short:
+        missing = program.variables(np.zeros(len(limits.low)), limits.low)
+        program.require({edges: counted, missing: sparse.eye_array(len(limits.low))}, limits.low, np.inf)
+        if (least := program.solve(seconds, only=missing)) is None:
+            return None
+        program.require({missing: sparse.csr_array(np.ones((1, len(limits.low))))}, 0, least[missing].sum())
     if numbers is not None:
         *both, known = numbers
-        costs[0] = EDGE_WEIGHT * costs[0]
-        for way, (log_probs, table) in enumerate(zip(both, (known.leaving, known.entering), strict=True)):
+        for end, log_probs, table in zip((source, target), both, (known.leaving, known.entering), strict=True):
             node, number = np.nonzero(np.isfinite(log_probs))
-            edges = incidence((source, target)[way] * E + label, n * E)
-            its = table[number]
-            rows, columns = (node[:, None] * E + np.arange(E)).ravel(), np.arange(len(node)).repeat(E)
-            said = sparse.csr_array((its.ravel().astype(float), (rows, columns)), shape=(n * E, len(node)))
-            more = np.where((its == known.most) & (its > 0), n, its).ravel().astype(float)
-            said_most = sparse.csr_array((more, (rows, columns)), shape=(n * E, len(node)))
-            gap = [None] * way
-            blocks += [[edges, *gap, -said], [edges, *gap, -said_most], [None, *gap, incidence(node, n)]]
-            between += [(0.0, np.inf), (-np.inf, 0.0), (1.0, 1.0)]
-            costs.append(-log_probs[node, number])
-            most.append(np.ones(len(node)))
-    elif short:
-        blocks = [[blocks[0][0], None], [blocks[1][0], sparse.eye_array(R)], [blocks[1][0], None]]
-        between = [(0.0, 1.0), (limits.low, np.inf), (-np.inf, limits.high)]
-        costs.append(np.zeros(R))
-        most.append(limits.low)
-    width = max(map(len, blocks))
-    matrix = sparse.block_array([row + [None] * (width - len(row)) for row in blocks], format="csr")
-    heights = [next(block for block in row if block is not None).shape[0] for row in blocks]
-    low, high = (
-        np.concatenate([np.broadcast_to(pair[end], (height,)) for pair, height in zip(between, heights, strict=True)])
-        for end in (0, 1)
-    )
-    cost = np.concatenate(costs)
-
-    def solved(cost: np.ndarray, *more: LinearConstraint) -> Any:
-        return milp(
-            cost,
-            integrality=np.ones(len(cost), np.int64),
-            bounds=Bounds(0, np.concatenate(most)),
-            constraints=[LinearConstraint(matrix, low, high), *more],
-            options={"time_limit": SECONDS if numbers is None else SECONDS_WITH_VALENCIES, "mip_rel_gap": 0},
-        ).x
-
-    if not X:
-        return np.zeros((n, n), np.int64) if short or not limits.low.any() else None
-    if short:
-        missing = np.concatenate([np.zeros(X), np.ones(R)])
-        least = solved(missing)
-        found = None if least is None else solved(cost, LinearConstraint(missing, 0, round(float(missing @ least))))
-    else:
-        found = solved(cost)
-    if found is None:
+            chosen = program.variables(-log_probs[node, number])
+            program.require({chosen: incidence(node, n)}, 1, 1)
+            its, there = table[number], incidence(end * E + label, n * E)
+            place = (node[:, None] * E + np.arange(E)).ravel(), np.arange(len(node)).repeat(E)
+            most = np.where((its == known.most) & (its > 0), n, its)  # open numbers may be larger
+            least_said, most_said = (
+                sparse.csr_array((x.ravel().astype(float), place), shape=(n * E, len(node))) for x in (its, most)
+            )
+            program.require({edges: there, chosen: -least_said}, 0, np.inf)
+            program.require({edges: there, chosen: -most_said}, -np.inf, 0)
+    if (found := program.solve(seconds)) is None:
         return None
-    labels, taken = np.zeros((n, n), np.int64), found[:X] > 0.5
+    labels, taken = np.zeros((n, n), np.int64), found[edges] > 0
     labels[source[taken], target[taken]] = label[taken] + 1
     return labels
 
