@@ -68,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("run_folder", metavar="RUN")
     evaluate.add_argument("--split", default="test", help="which split of the data; default: test")
     evaluate.add_argument("--json", metavar="FILE", help="write everything as JSON; - for stdout")
+    _add_rules(evaluate)
     _add_data(evaluate)
 
     parse = verb("parse", verbs.parse, "parse sentences")
@@ -80,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     parse.add_argument(
         "--min-probability", type=float, default=0.0, metavar="P", help="no answer that is less probable; exit status 3"
     )
+    _add_rules(parse)
 
     calibrate = verb("calibrate", verbs.calibrate, "make a run's probabilities trustworthy, and show how far they are")
     calibrate.add_argument("run_folder", metavar="RUN")
@@ -94,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     ask.add_argument("run_folder", metavar="RUN")
     ask.add_argument("sentences", nargs="*", metavar="QUESTION", help="questions, or - to read one a line from stdin")
     ask.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    _add_rules(ask)
     _add_store(ask, required=True)
 
     serve = verb("serve", verbs.serve, "a page to try a trained parser on, and a service")
@@ -101,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1, this machine alone")
     serve.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any that is free")
     serve.add_argument("--onnx", metavar="FILE", help="run this file, which `lagr export` wrote of the same run")
+    _add_rules(serve)
     _add_store(serve, required=False)
     _add_data(serve)
     limits = serve.add_argument_group("limits")
@@ -217,6 +221,10 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the folder that holds cogs/ and cfq/")
 
 
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rules", metavar="FILE.toml", help="parses keep the rules of this file, not those of the run")
+
+
 def _add_store(parser: argparse.ArgumentParser, required: bool) -> None:
     group = parser.add_argument_group("the store that answers")
     group.add_argument(
@@ -243,5 +251,5 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _option_help(f: Any) -> str:
     choices = f" ({' | '.join(f.metadata['choices'])})" if f.metadata["choices"] else ""
-    default = "" if f.default == "" else f"; default {f.default}"
+    default = "" if f.default in ("", ()) else f"; default {f.default}"
     return f"{f.metadata['help']}{choices}{default}".replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Settings: four small frozen values, their defaults and what each means, and TOML files of them.
+"""Settings: five small frozen values, their defaults and what each means, and TOML files of them.
 
 A run's configuration is a preset (or a TOML file), then `--section.key value` on top. Unknown keys and values of the
 wrong kind are errors that name the nearest key.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lagr.errors import ConfigError
+
+THREES = 'a list of threes, such as [["eat", "agent", "0-1"]]'
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -118,20 +120,33 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Rules:
+    triples: tuple[tuple[str, ...], ...] = option(
+        (), "the only edges there may be, as [source, edge label, target]; []: any", kind="lagr"
+    )
+    leaving: tuple[tuple[str, ...], ...] = option(
+        (), "how many edges may leave a node, as [node, edge label, number]; 1, 0-2, 1-", kind="lagr"
+    )
+    entering: tuple[tuple[str, ...], ...] = option((), "how many edges may enter a node, in the same way", kind="lagr")
+
+
+@dataclass(frozen=True)
 class Config:
     data: Data = Data()
     model: Model = Model()
     align: Align = Align()
     train: Train = Train()
+    rules: Rules = Rules()
 
     def __post_init__(self) -> None:
         check(self)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        return asdict(self)
+        rules = {name: [list(rule) for rule in rules] for name, rules in vars(self.rules).items()}  # as JSON has them
+        return {**asdict(self), "rules": rules}
 
 
-SECTIONS: dict[str, type] = {"data": Data, "model": Model, "align": Align, "train": Train}
+SECTIONS: dict[str, type] = {"data": Data, "model": Model, "align": Align, "train": Train, "rules": Rules}
 
 
 def check(config: Config) -> None:
@@ -147,6 +162,12 @@ def check(config: Config) -> None:
             # LAGr's settings are no mistake beside seq2seq: `--model.kind seq2seq` may be put upon any preset.
             if f.metadata["kind"] == "seq2seq" and model.kind != "seq2seq" and given != f.default:
                 raise ConfigError(f"{section}.{f.name} is for model.kind = seq2seq; leave it out, or set that")
+    if config.rules != Rules():
+        from lagr.rules import check_numbers
+
+        if model.kind == "seq2seq":
+            raise ConfigError("rules are for graphs that are labelled; model.kind = seq2seq writes forms")
+        check_numbers(config.rules)
     at_least_one = (
         ("model.width", model.width), ("model.encoder_layers", model.encoder_layers), ("model.heads", model.heads),
         ("model.graph_layers", model.graph_layers), ("model.longest_form", model.longest_form),
@@ -201,6 +222,14 @@ def load(name: str) -> Config:
             )
             raise ConfigError(f"no preset {name!r}; {hint}")
     return from_dict(read_toml(path), str(path) if path.parent != PRESETS else name)
+
+
+def load_rules(path: str | Path) -> Rules:
+    """The rules of a TOML file, which may have other settings too."""
+    raw = read_toml(Path(path))
+    if "rules" not in raw:
+        raise ConfigError(f"{path} has no rules; write them under [rules]")
+    return from_dict({"rules": raw["rules"]}, str(path)).rules
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -261,6 +290,8 @@ def _toml(value: Any) -> str:
         import json
 
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a JSON string is a TOML basic string
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return repr(value)
 
 
@@ -275,6 +306,9 @@ def _typed(value: Any, default: Any, name: str, where: str) -> Any:
     elif kind is str:
         if isinstance(value, str):
             return value
+    elif kind is tuple:
+        if (rules := _threes(value)) is not None:
+            return rules
     elif not isinstance(value, bool):
         try:
             if kind is float or not isinstance(value, float):
@@ -283,8 +317,24 @@ def _typed(value: Any, default: Any, name: str, where: str) -> Any:
                     return number
         except (TypeError, ValueError, OverflowError):
             pass
-    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
+    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: THREES}[kind]
     raise ConfigError(f"{name} in {where} is {value!r}; it should be {wanted}")
+
+
+def _threes(value: Any) -> tuple[tuple[str, ...], ...] | None:
+    """Rules, from lists or from the text of lists; numbers may stand without quotation marks."""
+    if isinstance(value, str):
+        try:
+            value = tomllib.loads(f"rules = {value}")["rules"]
+        except ValueError:
+            return None
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(one, (list, tuple)) and len(one) == 3 for one in value
+    ):
+        return None
+    if not all(type(part) in (str, int) for one in value for part in one):
+        return None
+    return tuple(tuple(map(str, one)) for one in value)
 
 
 def _unknown(name: str, known: Iterable[str], where: str) -> None:

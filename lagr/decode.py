@@ -15,6 +15,7 @@ from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
+from lagr.rules import Limits, Rulebook, broken, obeying
 from lagr.valency import Valencies, best_edges
 from lagr.vocab import Vocabulary
 
@@ -36,11 +37,12 @@ def decode(
     vocab: Vocabulary,
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
+    rules: Rulebook | None = None,
 ) -> list[Decoded]:
     """The likeliest graph of every sentence, its nodes in the order of their slots.
 
     Calibration changes the probabilities of what is found, not what is found. sentences: the tokens that labels may be
-    copied from, where the vocabulary has copies.
+    copied from, where the vocabulary has copies. rules: what a user says of edges.
     All the work on slots and pairs is done on the device; the host sees the nodes and edges that are there.
     """
     node_best, edge_best = dist.node_log_probs.amax(-1), dist.edge_log_probs.amax(-1)
@@ -50,29 +52,38 @@ def decode(
     joined = (edge_best > dist.edge_log_probs[..., NULL]) & occupied[:, :, None] & occupied[:, None, :]
     at_node, at_edge = occupied.nonzero(as_tuple=True), joined.nonzero(as_tuple=True)
     edge_labels = dist.edge_log_probs[at_edge].argmax(-1)
-    if dist.valency_log_probs is None:
-        wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
-    else:
+    tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
+    names = list(map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens))
+    limits = rules.of_each(names, occupied.sum(1).tolist()) if rules else None
+    together = limits is not None or dist.valency_log_probs is not None  # and not each pair by itself
+    if together:
         labels = torch.zeros_like(joined, dtype=torch.long)
         labels[at_edge] = edge_labels
-        labels, numbers, chosen_again = agreeing(dist, occupied, labels, vocab)
+    if dist.valency_log_probs is None:
+        wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
+        wholes = wholes - obeying(dist, occupied, labels, limits) if limits is not None else wholes
+    else:
+        labels, numbers, chosen_again, unknown = agreeing(dist, occupied, labels, vocab, limits)
         wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels, numbers))
         # Where edges were chosen to fit valencies, what pairs say alone was overruled: the whole is as likely as its
         # nodes and valencies are, and an edge as the less likely valency at its two ends.
         of_valencies = dist.valency_log_probs.gather(-1, numbers[..., None])[..., 0]  # (B, M, 2)
         by_valencies = ((node_best + of_valencies.sum(2)) * dist.slots).sum(1)
         wholes = torch.where(chosen_again, by_valencies, wholes)
+        if limits is not None:  # rules count more than valencies
+            alone = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels))
+            wholes, chosen_again = torch.where(unknown, alone, wholes), chosen_again & ~unknown
+    if together:
         joined = labels != NULL
         at_edge = joined.nonzero(as_tuple=True)
         edge_labels = labels[at_edge]
-    together = [False] * len(occupied) if dist.valency_log_probs is None else chosen_again.tolist()
+    overruled = [False] * len(occupied) if dist.valency_log_probs is None else chosen_again.tolist()
     number = occupied.cumsum(1) - 1  # of the node in a slot, among those of its sentence
     sentence, source, target = at_edge
 
     # What all sentences have, in one row each, of which every sentence takes its share.
     slots = iter(at_node[1].tolist())
-    tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
-    node_labels = map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens)
+    node_labels = iter(names)
     node_probabilities = iter(calibration.nodes(dist.node_log_probs[at_node]).amax(-1).tolist())
     edge_names = map(vocab.edge_label, edge_labels.tolist())
     edges = map(Edge, number[sentence, source].tolist(), edge_names, number[sentence, target].tolist())
@@ -84,7 +95,7 @@ def decode(
     edge_probabilities = iter(of_edge.tolist())
     sizes = (occupied.sum(1).tolist(), joined.sum((1, 2)).tolist())
     found = []
-    for n, e, whole, again in zip(*sizes, wholes.exp().tolist(), together, strict=True):
+    for n, e, whole, again in zip(*sizes, wholes.exp().tolist(), overruled, strict=True):
         graph = Graph(tuple(islice(node_labels, n)), tuple(islice(edges, e)), tuple(islice(slots, n)))
         of_nodes, of_edges = tuple(islice(node_probabilities, n)), tuple(islice(edge_probabilities, e))
         whole = calibration.whole(whole, of_nodes + of_edges)
@@ -93,12 +104,16 @@ def decode(
 
 
 def agreeing(
-    dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges, with those of some sentences chosen again: where their valencies are not the likeliest; the valencies;
-    and in which sentences edges were chosen again.
+    dist: GraphDistribution,
+    occupied: Tensor,
+    labels: Tensor,
+    vocab: Vocabulary,
+    limits: Sequence[Limits] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The edges, with those of some sentences chosen again: where their valencies are not the likeliest, or rules are
+    broken; the valencies; in which sentences edges were chosen again; and in which their valencies are not known.
 
-    → (B, M, M), (B, M, 2), (B,)
+    → (B, M, M), (B, M, 2), (B,), (B,)
     """
     assert dist.valency_log_probs is not None
     E, known = len(vocab.edge_labels), Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
@@ -106,17 +121,24 @@ def agreeing(
     numbers = dist.valency_log_probs.argmax(-1) * occupied[..., None]
     say = torch.stack([table[numbers[..., way]] for way, table in enumerate(tables)], dim=2)
     disagree = (counts(labels, E, vocab.most) != say).flatten(1).any(1)
+    disagree[broken(labels, occupied, limits) if limits is not None else []] = True
+    unknown = torch.zeros_like(disagree)
     for b in disagree.nonzero()[:, 0].tolist():
         at = occupied[b].nonzero()[:, 0]
         edges = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
         log_probs = dist.valency_log_probs[b, at].double().cpu().numpy()
         leaving, entering = (log_probs[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
-        best = best_edges(edges[..., 1:] - edges[..., :1], leaving, entering, known)
+        problem = edges[..., 1:] - edges[..., :1], leaving, entering, known
+        best = best_edges(*problem)
+        if limits is not None and not limits[b].hold(best):
+            best = limits[b].best_fitting(*problem)
         labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(best)).to(labels.device)
         there = counts(labels[b : b + 1], E, vocab.most)[0]
         for way, table in enumerate(tables):
-            numbers[b, :, way] = (there[:, way, None] == table).all(2).int().argmax(1)
-    return labels, numbers, disagree
+            same = (there[:, way, None] == table).all(2)
+            numbers[b, :, way] = same.int().argmax(1)
+            unknown[b] |= ~same.any(1).all()
+    return labels, numbers, disagree, unknown
 
 
 def counts(edges: Tensor, labels: int, most: int) -> Tensor:

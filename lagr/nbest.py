@@ -13,6 +13,9 @@ own loss: the next graph is the first of the rankings that are open, or of the n
 A model with valencies chooses edges together, by what valency.py maximises. That is then what ranks graphs, and of all
 edges with the same valencies the best ones alone are given. Decoding, which settles the nodes first, has the first
 word; the search for others is limited.
+
+Rules that a user states (rules.py) are about edges between nodes of certain labels: then each choice of node labels has
+a ranking of its own, of the edges that keep them.
 """
 
 from __future__ import annotations
@@ -33,11 +36,13 @@ from lagr.copying import tokens_at
 from lagr.decode import Decoded, decode
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
+from lagr.rules import MOST, Limits, Rulebook
 from lagr.valency import EDGE_WEIGHT, Effort, Valencies, best_choices
 from lagr.vocab import Vocabulary
 
 # With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
 EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
+MOST_BROKEN = 1_000  # with rules: edges between certain nodes that are looked at for those that keep them
 
 
 class Ranked(NamedTuple):
@@ -67,16 +72,19 @@ def nbest(
     count: int,
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
+    rules: Rulebook | None = None,
 ) -> list[list[Decoded]]:
     """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
 
     Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from.
     """
-    firsts, plain = decode(dist, vocab, calibration, sentences), decode(dist, vocab, PLAIN, sentences)
+    alone = dist.valency_log_probs is None  # labels are, so that every graph's probability follows from the best one's
+    firsts = decode(dist, vocab, calibration, sentences, rules)
+    plain = decode(dist, vocab, PLAIN, sentences, None if alone else rules)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
         best, left, seen = [first], 1 - first.probability, {_key(first.graph)}
-        ranking, least = _of_sentence(dist, b, vocab, count), None
+        ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
             whole = raw.probability * math.exp(least - ranked.loss)
@@ -96,12 +104,32 @@ def _key(graph: Graph) -> tuple[object, ...]:
     return graph.nodes, graph.slots, graph.edges
 
 
-def _of_sentence(dist: GraphDistribution, b: int, vocab: Vocabulary, count: int) -> Iterator[RankedGraph]:
+def _of_sentence(
+    dist: GraphDistribution,
+    b: int,
+    vocab: Vocabulary,
+    count: int,
+    sentences: Sequence[Sequence[str]] | None = None,
+    rules: Rulebook | None = None,
+) -> Iterator[RankedGraph]:
     here = dist.slots[b]
     nodes = dist.node_log_probs[b][here].double().cpu().numpy()
     edges = dist.edge_log_probs[b][here][:, here].double().cpu().numpy()
+
+    def limits_of(labels: np.ndarray) -> Limits | None:
+        if rules is None:
+            return None
+        slots = np.flatnonzero(labels != NULL).tolist()
+        tokens = tokens_at(((b, slot) for slot in slots), sentences, dist.slots.shape[1])
+        return rules.of(list(map(vocab.node_label, labels[slots].tolist(), tokens)))
+
+    def independently(labels: np.ndarray) -> Iterator[Ranked]:
+        slots, limits = np.flatnonzero(labels != NULL), limits_of(labels)
+        between = edges[slots][:, slots]
+        return ranked_labels(between) if limits is None else ranked_within(between, limits)
+
     if dist.valency_log_probs is None:
-        return ranked_graphs(ranked_labels(nodes), lambda slots: ranked_labels(edges[slots][:, slots]))
+        return ranked_graphs(ranked_labels(nodes), independently, rules is not None)
     numbers = dist.valency_log_probs[b][here].double().cpu().numpy()
     leaving, entering = (numbers[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
     known = Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
@@ -110,24 +138,41 @@ def _of_sentence(dist: GraphDistribution, b: int, vocab: Vocabulary, count: int)
     if_empty = sum(x.max(1) - x[:, 0] for x in (leaving, entering))
     most = EDGE_WEIGHT * np.maximum(gain, 0).max(2, initial=0).sum()
 
-    def edges_between(slots: np.ndarray) -> Iterator[Ranked]:
+    def with_valencies(labels: np.ndarray) -> Iterator[Ranked]:
+        slots, limits = np.flatnonzero(labels != NULL), limits_of(labels)
         lost = most + np.delete(if_empty, slots).sum()
         if not len(slots):
             yield Ranked(lost, np.zeros((0, 0), np.int64))
             return
-        between = gain[slots][:, slots]
-        for worth, labels in best_choices(between, leaving[slots], entering[slots], known, count, EFFORT):
-            yield Ranked(lost - worth, labels)
+        problem = gain[slots][:, slots], leaving[slots], entering[slots], known, count, EFFORT
+        for worth, chosen in best_choices(*problem) if limits is None else limits.choices(*problem):
+            yield Ranked(lost - worth, chosen)
 
-    return ranked_graphs(islice(ranked_labels(nodes), MOST_CHOICES), edges_between)
+    return ranked_graphs(islice(ranked_labels(nodes), MOST_CHOICES), with_valencies, rules is not None)
+
+
+def ranked_within(log_probs: np.ndarray, limits: Limits) -> Iterator[Ranked]:
+    """The edges between some nodes that keep the rules, by their loss against the best edges of all."""
+    allowed = log_probs.copy()
+    allowed[..., 1:][~limits.allowed] = -np.inf
+    allowed[..., NULL] = np.maximum(allowed[..., NULL], -MOST)
+    cost, best = float((log_probs.max(-1) - allowed.max(-1)).sum()), allowed.argmax(-1)
+    if not limits.hold(best):
+        best = limits.best_edges(log_probs[..., 1:] - log_probs[..., :1])
+        its = np.take_along_axis(np.maximum(log_probs, -MOST), best[..., None], 2)[..., 0]
+        yield Ranked(float((log_probs.max(-1) - its).sum()), best)
+    for ranked in islice(ranked_labels(allowed), MOST_BROKEN):
+        if limits.hold(ranked.labels):
+            yield Ranked(ranked.loss + cost, ranked.labels)
 
 
 def ranked_graphs(
-    choices: Iterator[Ranked], edges_between: Callable[[np.ndarray], Iterator[Ranked]]
+    choices: Iterator[Ranked], edges_between: Callable[[np.ndarray], Iterator[Ranked]], by_label: bool = False
 ) -> Iterator[RankedGraph]:
     """Graphs by their loss.
 
-    choices: node labels by theirs. edges_between: given the slots that hold nodes, the edges between them by theirs.
+    choices: node labels by theirs. edges_between: given the labels of all slots, the edges between nodes by theirs.
+    by_label: these edges depend on the labels, and not only on which slots hold nodes.
     """
     waiting: list[tuple[float, int, Choice, np.ndarray]] = []
     number = counter()  # decides between equal losses: the earlier one
@@ -135,9 +180,8 @@ def ranked_graphs(
 
     def opened(choice: Ranked) -> Choice:
         """Choices that hold nodes in the same slots share what is found out about the edges."""
-        occupied = np.flatnonzero(choice.labels != NULL)
-        key = occupied.tobytes()
-        rankings[key], own = tee(rankings[key] if key in rankings else edges_between(occupied))
+        key = (choice.labels if by_label else choice.labels != NULL).tobytes()
+        rankings[key], own = tee(rankings[key] if key in rankings else edges_between(choice.labels))
         return Choice(choice.loss, choice.labels, own)
 
     def follow(choice: Choice) -> None:

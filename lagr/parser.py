@@ -20,7 +20,7 @@ from lagr.align import infer_alignment
 from lagr.alternatives import Alternatives, with_alternatives
 from lagr.batch import pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
-from lagr.config import Config
+from lagr.config import Config, load_rules
 from lagr.datasets import LONGEST, Example, tokenize
 from lagr.decode import Decoded, decode
 from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
@@ -28,6 +28,7 @@ from lagr.forms import formalism as find_formalism
 from lagr.forms import spelling
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
+from lagr.rules import rulebook
 from lagr.seq2seq import END, Seq2Seq
 from lagr.twins import pooled
 from lagr.vocab import Vocabulary
@@ -231,6 +232,7 @@ class Parser(SentenceParser):
         self.model.attend_up_to(vocab.reach)  # only here: training has no distances that it doesn't have
         self.run_model: Callable[..., GraphDistribution] = self.model
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
+        self.rules = rulebook(config.rules, vocab)
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
@@ -241,7 +243,7 @@ class Parser(SentenceParser):
         from lagr.nbest import nbest
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[list[Decoded]]:
-            return nbest(dist, self.vocab, count, self.calibration, [sentences[row] for row in rows])
+            return nbest(dist, self.vocab, count, self.calibration, [sentences[row] for row in rows], self.rules)
 
         found = self.read(sentences, reading)
         parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]
@@ -257,7 +259,7 @@ class Parser(SentenceParser):
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[Decoded]:
             known = (self.vocab, self.calibration, [sentences[row] for row in rows])
-            found = decode(dist, *known)
+            found = decode(dist, *known, self.rules)
             return with_alternatives(found, dist, alternatives, *known) if alternatives else found
 
         return self.read(sentences, reading, progress)
@@ -405,13 +407,17 @@ class FormParser(SentenceParser):
 AnyParser = Parser | FormParser
 
 
-def load(run: str | Path, device: str = "cpu", onnx: str | Path | None = None) -> AnyParser:
+def load(
+    run: str | Path, device: str = "cpu", onnx: str | Path | None = None, rules: str | Path | None = None
+) -> AnyParser:
     """The parser of a run folder, or of a model that comes with the package, by its name (`lagr models` lists them).
 
-    onnx: the file that `lagr export` wrote of it, which then does the work.
+    onnx: the file that `lagr export` wrote of it, which then does the work. rules: a TOML file with rules for parses to
+    keep, in place of the run's own.
     """
     folder = runs.open_run(named.find(run))
     config, formalism = runs.read_config(folder)
+    config = replace(config, rules=load_rules(rules)) if rules else config
     vocab = runs.read_vocab(folder)
     if config.model.pretrained and pretrained.load(config.model.pretrained).fingerprint != runs.read_encoder(folder):
         raise RunError(f"{config.model.pretrained} is not the encoder that {folder} was trained with; put that back")

@@ -37,6 +37,7 @@ from lagr.model import LAGr
 from lagr.objectives import FormObjective, GraphObjective, Objective
 from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
+from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
 from lagr.supervision import fingerprint, training_examples
 from lagr.vocab import Vocabulary
@@ -65,6 +66,7 @@ def train(
     shapes = labels and config.train.unknown > 0
     more = (config.model.twins, config.model.anonymous, config.model.reach) if labels else ()
     vocab = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes, *more)
+    rulebook(config.rules, vocab)  # says what is wrong with them
     data = fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]

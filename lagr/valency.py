@@ -23,11 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import add, sub
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
+
+if TYPE_CHECKING:
+    from lagr.rules import Limits
 
 BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)  # how much less likely than the likeliest; one after the other
 EDGE_WEIGHT = 0.03  # w
@@ -76,10 +79,12 @@ def best_choices(
     known: Valencies,
     count: int,
     effort: Effort | None = None,
+    limits: Limits | None = None,
 ) -> list[tuple[float, np.ndarray]]:
     """Up to `count` choices of edges (n, n), the best first, with what each is worth; no two have the same valencies.
 
-    Worth 0 would be all of the likeliest valencies without an edge's gain, if they fitted.
+    Worth 0 would be all of the likeliest valencies without an edge's gain, if they fitted. Edges and valencies of −∞
+    are not possible; limits: rules that edges must keep.
     """
     effort = effort or Effort()
     found: list[tuple[float, np.ndarray]] = []
@@ -93,9 +98,11 @@ def best_choices(
             continue
         (gives, takes), tries = fit, tries + 1
         chosen = _quickly(gain, gives, takes, known.most)
+        if chosen is not None and limits is not None and not limits.hold_for(chosen > 0):
+            chosen = None
         if chosen is None and effort.programs:
             effort = replace(effort, programs=effort.programs - 1)
-            chosen = _program(gain, gives, takes, known.most, effort.seconds)
+            chosen = _program(gain, gives, takes, known.most, effort.seconds, limits)
         if chosen is not None:
             least, worth = min(least, lost), EDGE_WEIGHT * float(gain[chosen > 0].sum()) - lost
             found.append((worth, np.where(chosen.any(2), chosen.argmax(2) + 1, 0)))
@@ -127,7 +134,10 @@ def fitting(
     for way, table in enumerate((known.leaving, known.entering)):
         adds = _adds(table, way, known.most)
         lost_by_node = (priced[way] - least[way]).tolist()
-        choices += [list(zip(range(len(adds)), adds, row, strict=True)) for row in lost_by_node]
+        choices += [
+            [(number, step, lost) for number, (step, lost) in enumerate(zip(adds, row, strict=True)) if lost < np.inf]
+            for row in lost_by_node
+        ]
     first, done = np.inf, -np.inf
     for bound in BOUNDS:
         if done < first + effort.reach < bound:
@@ -265,24 +275,31 @@ def _quickly(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int) 
             chosen[..., label] = able & (gain[..., label] > 0)
         else:
             givers, takers = (np.repeat(np.arange(len(gain)), x[:, label]) for x in (gives, takes))
-            rows, columns = linear_sum_assignment(gain[..., label][givers[:, None], takers], maximize=True)
+            try:
+                rows, columns = linear_sum_assignment(gain[..., label][givers[:, None], takers], maximize=True)
+            except ValueError:  # some have no edge that is possible
+                return None
             np.add.at(chosen[..., label], (givers[rows], takers[columns]), 1)
     there = [np.minimum(x, most) if most else x for x in (chosen.sum(1), chosen.sum(0))]
     fit = (chosen.sum(2) <= 1).all() and (there[0] == gives).all() and (there[1] == takes).all()
     return chosen if fit else None
 
 
-def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int, seconds: float) -> np.ndarray | None:
+def _program(
+    gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int, seconds: float, limits: Limits | None = None
+) -> np.ndarray | None:
     """The same as an integer program, for all labels together; None if there are no such edges."""
     n, _, E = gain.shape
-    source, target, label = np.nonzero((gives > 0)[:, None] & (takes > 0)[None])
+    source, target, label = np.nonzero((gives > 0)[:, None] & (takes > 0)[None] & (gain > -np.inf))
     if not len(source):
         return None
     pair = np.unique(source * n + target, return_inverse=True)[1]
-    rules = [LinearConstraint(_incidence(pair, int(pair.max()) + 1), 0, 1)]
+    rules = [LinearConstraint(incidence(pair, int(pair.max()) + 1), 0, 1)]
     for end, numbers in ((source, gives.reshape(-1)), (target, takes.reshape(-1))):
         highest = np.where((numbers == most) & (numbers > 0), n, numbers)
-        rules.append(LinearConstraint(_incidence(end * E + label, n * E), numbers, highest))
+        rules.append(LinearConstraint(incidence(end * E + label, n * E), numbers, highest))
+    if limits is not None:
+        rules.append(LinearConstraint(limits.rows(source, target, label), limits.low, limits.high))
     found = milp(
         -gain[source, target, label],
         integrality=np.ones(len(source), np.int64),
@@ -298,6 +315,6 @@ def _program(gain: np.ndarray, gives: np.ndarray, takes: np.ndarray, most: int, 
     return chosen
 
 
-def _incidence(rows: np.ndarray, height: int) -> Any:
+def incidence(rows: np.ndarray, height: int) -> Any:
     """A matrix with a 1 in each column, at the given row."""
     return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(height, len(rows)))

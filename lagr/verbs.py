@@ -84,7 +84,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from lagr.parser import load
     from lagr.progress import Progress
 
-    parser = load(options.run_folder, device())
+    parser = load(options.run_folder, device(), rules=options.rules)
     examples = split_of(source_of(parser.config, options.data), options.split)
     with Progress(len(examples)) as progress:
         progress.begin(0, f"evaluating {options.split}")
@@ -127,7 +127,7 @@ def _one_line(form: Any) -> str:
 def parse(options: argparse.Namespace) -> int:
     from lagr.parser import load
 
-    parser = load(options.run_folder, onnx=options.onnx)
+    parser = load(options.run_folder, onnx=options.onnx, rules=options.rules)
     sentences = _sentences(options)
     parses = parser.parse(sentences, nbest=options.nbest, min_probability=options.min_probability)
     for parse in parses:
@@ -193,7 +193,7 @@ def ask(options: argparse.Namespace) -> None:
     with open_store(where) as store:
         from lagr.parser import load
 
-        answerer = Answerer(load(options.run_folder), store, names, *_answer_limits(options))
+        answerer = Answerer(load(options.run_folder, rules=options.rules), store, names, *_answer_limits(options))
         failed = 0
         for number, question in enumerate(questions):
             if number and options.format == "text":
@@ -226,7 +226,7 @@ def serve(options: argparse.Namespace) -> None:
     from lagr.parser import load
 
     limits = Limits(**{f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)})
-    parser = load(options.run_folder, device(), options.onnx)
+    parser = load(options.run_folder, device(), options.onnx, options.rules)
     folder = named.find(options.run_folder).resolve()
     examples = server.examples_of(folder, parser.config, options.data)
     if options.store is None:
