@@ -147,14 +147,13 @@ class LAGr(nn.Module):
         def for_each_encoder(x: Tensor) -> Tensor:
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        words = self.embed(tokens, keys)
-        for_edges = self.embed(self.read_by_edges[tokens], keys) if len(self.read_by_edges) else words
+        words = for_each_encoder(self.embed(tokens, keys))
+        if len(self.read_by_edges):  # there are two encoders, that of nodes and that of edges
+            for_edges = self.embed(self.read_by_edges[tokens], keys)
+            words = torch.stack([words[::2], for_edges], dim=1).flatten(0, 1)
         if features is not None:
             projected = self.project(features.to(words.dtype))
-            projected = chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE)
-            words, for_edges = words + projected, for_edges + projected
-        alike = for_edges is words
-        words = for_each_encoder(words) if alike else torch.stack([words, for_edges], dim=1).flatten(0, 1)
+            words = words + for_each_encoder(chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE))
         lengths = for_each_encoder(lengths).contiguous()
         if keys is not None:
             number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
