@@ -122,13 +122,18 @@ def agreeing(
     say = torch.stack([table[numbers[..., way]] for way, table in enumerate(tables)], dim=2)
     disagree = (counts(labels, E, vocab.most) != say).flatten(1).any(1)
     disagree[broken(labels, occupied, limits) if limits is not None else []] = True
+    if not vocab.loops:
+        disagree |= (labels.diagonal(dim1=1, dim2=2) != NULL).any(1)
     unknown = torch.zeros_like(disagree)
     for b in disagree.nonzero()[:, 0].tolist():
         at = occupied[b].nonzero()[:, 0]
         edges = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
         log_probs = dist.valency_log_probs[b, at].double().cpu().numpy()
         leaving, entering = (log_probs[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
-        problem = edges[..., 1:] - edges[..., :1], leaving, entering, known
+        gain = edges[..., 1:] - edges[..., :1]
+        if not vocab.loops:
+            gain[np.arange(len(at)), np.arange(len(at))] = -np.inf
+        problem = gain, leaving, entering, known
         best = best_edges(*problem)
         if limits is not None and not limits[b].hold(best):
             best = limits[b].best_fitting(*problem)

@@ -32,7 +32,7 @@ class Vocabulary:
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
     copies: whether there is the label *copy*. twins: whether there is an edge label for twins, after all others.
     anonymous: words of which edges are told the shape alone. reach: how far attention goes in parsing; 0:
-    anywhere.
+    anywhere. loops: whether an edge may lead from a node to itself.
     """
 
     words: tuple[str, ...]
@@ -46,6 +46,7 @@ class Vocabulary:
     twins: bool = False
     anonymous: tuple[str, ...] = ()
     reach: int = 0
+    loops: bool = True
 
     @classmethod
     def of(
@@ -80,7 +81,8 @@ class Vocabulary:
         known = {*words, *(SHAPES if shapes or anonymous else ())}
         vocab = cls(tuple(sorted(known)), tuple(sorted(closed)), tuple(sorted(edges)), tuple(sorted(forms)))
         unnamed = tuple(sorted(word for word in copied or () if 0 < words[word] < anonymous))
-        vocab = replace(vocab, copies=copied is not None, twins=twins, anonymous=unnamed)
+        loops = any(edge.source == edge.target for example in examples for edge in example.graph.edges)
+        vocab = replace(vocab, copies=copied is not None, twins=twins, anonymous=unnamed, loops=loops)
         if reach:
             lengths = sorted((len(example.tokens) for example in examples), reverse=True)
             vocab = replace(vocab, reach=max(1, lengths[min(len(lengths) - 1, int(reach * len(lengths)))] - 1))
@@ -214,7 +216,20 @@ class Vocabulary:
             leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
             most, copies, twins = int(raw.get("most", 0)), bool(raw.get("copies")), bool(raw.get("twins"))
             anonymous, reach = tuple(map(str, raw.get("anonymous", ()))), int(raw.get("reach", 0))
-            return cls(words, nodes, edges, forms, leaving, entering, most, copies, twins, anonymous, reach)
+            return cls(
+                words,
+                nodes,
+                edges,
+                forms,
+                leaving,
+                entering,
+                most,
+                copies,
+                twins,
+                anonymous,
+                reach,
+                bool(raw.get("loops", True)),
+            )
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
 

@@ -223,3 +223,20 @@ def test_alternatives_of_edges_that_were_chosen_together_are_those_of_the_probab
             assert sum(choice.probability for choice in choices) == pytest.approx(1, abs=1e-5)
             assert list(choices) == sorted(choices, key=lambda choice: -choice.probability)
     assert len(parses[0].edges) and not len(parses[2].edges)
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_no_edge_leads_from_a_node_to_itself_where_training_has_none(agree: bool) -> None:
+    without, loops = replace(VOCAB, loops=False), 0
+    for seed in range(5):
+        dist = random_distribution(seed, agree)
+        loops += sum(edge.source == edge.target for found in decode(dist, VOCAB) for edge in found.graph.edges)
+        for decoded in decode(dist, without):
+            assert all(edge.source != edge.target for edge in decoded.graph.edges)
+            assert set(VOCAB.count_edges(decoded.graph)[0]) <= set(VOCAB.leaving)
+    assert loops  # there would be some
+
+
+def test_whether_there_are_loops_is_read_from_the_data() -> None:
+    graphs = Graph(("a", "b"), (Edge(0, "r", 1),)), Graph(("a",), (Edge(0, "r", 0),))
+    assert [Vocabulary.of([Example(("w",), graph)]).loops for graph in graphs] == [False, True]
