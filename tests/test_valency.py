@@ -234,7 +234,7 @@ def test_no_edge_leads_from_a_node_to_itself_where_training_has_none(agree: bool
         for decoded in decode(dist, without):
             assert all(edge.source != edge.target for edge in decoded.graph.edges)
             assert set(VOCAB.count_edges(decoded.graph)[0]) <= set(VOCAB.leaving)
-    assert loops  # there would be some
+    assert loops or not agree  # there would be some
 
 
 def test_whether_there_are_loops_is_read_from_the_data() -> None:
