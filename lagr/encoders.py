@@ -181,7 +181,8 @@ def attention(
     visible = are_present(lengths, N)[:, :, None, :, None]
     if reach:
         place = torch.arange(N, device=projected.device)
-        visible = visible & ((place[:, None] - place).abs() <= reach)
+        distance = (place[:, None] - place).abs()
+        visible = visible & (distance <= reach) | (distance == 0)  # padding, too, has to see something
     return mix(query, key, value, visible, keys, drop, site=0)
 
 

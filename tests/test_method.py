@@ -381,6 +381,9 @@ def test_what_is_out_of_reach_changes_nothing() -> None:
     near, far = model(one, length).node_log_probs, model(other, length).node_log_probs
     torch.testing.assert_close(near[0, :3], far[0, :3])
     assert (near[0, 3] - far[0, 3]).abs().max() > 1e-3
+    padded = model(torch.nn.functional.pad(one, (0, 9)), length)  # farther than it reaches
+    torch.testing.assert_close(padded.node_log_probs[0, :6], near[0])
+    assert padded.log_prob(padded.argmax()).isfinite().all()
     model.attend_up_to(5)  # all that there is
     everything = model(one, length).node_log_probs
     model.attend_up_to(0)
