@@ -50,7 +50,9 @@ class Model:
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
     reach: float = option(
-        0.0, "parsing attends no further than this share of the training sentences are long; 0: anywhere", kind="lagr"
+        0.0,
+        "parsing attends no further than this share of training sentences are long (transformer); 0: anywhere",
+        kind="lagr",
     )
     valency: int = option(
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
@@ -188,8 +190,6 @@ def check(config: Config) -> None:
         raise ConfigError("a seed must be below 2^30")
     if model.reach >= 1:
         raise ConfigError(f"model.reach is {model.reach}; it is a share of the sentences, below 1")
-    if model.reach and model.encoder != "transformer":
-        raise ConfigError("model.reach needs model.encoder = transformer: an LSTM attends to nothing")
     if model.dropout >= 1:
         raise ConfigError(f"model.dropout is {model.dropout}; it must be below 1")
     if not 0 < train.restart_after <= 1:

@@ -491,7 +491,7 @@ def _pixels(string: str, size: int) -> int:
 def colours_of(labels: Iterable[str]) -> dict[str, int]:
     """A number of PALETTE for each label: the one that it wants in every picture, unless another has it in this one."""
     wanted = {
-        label: hashlib.md5(label.encode(), usedforsecurity=False).digest()[0] % len(PALETTE)
+        label: hashlib.md5(label.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()[0] % len(PALETTE)
         for label in sorted(set(labels), reverse=True)
     }
     found = {label: colour for colour, label in {colour: label for label, colour in wanted.items()}.items()}
