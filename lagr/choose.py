@@ -130,6 +130,7 @@ def _size(rows: int, device: str) -> Choice:
         "model.encoder_layers": depth,
         "model.heads": 4,
         "model.positions": "rotary",
+        "model.reach": 0.01,  # sentences longer than those of training are what rotary positions alone don't manage
         "train.batch": BATCH,
         "train.learning_rate": 2e-3 if width == 64 else 5e-4,
         "train.warmup": 100,
