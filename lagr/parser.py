@@ -300,10 +300,8 @@ class Parser(SentenceParser):
                     batch.target,
                     settings.candidates,
                     settings.noise,
-                    None,
-                    None,
-                    settings.noise_shape,
-                    settings.swaps,
+                    noise_shape=settings.noise_shape,
+                    swaps=settings.swaps,
                 )
                 aligned += [(row, slots) for row, slots in zip(rows, found.tolist(), strict=True)]
         return [

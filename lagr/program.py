@@ -48,3 +48,8 @@ class Program:
             options={"time_limit": seconds, "mip_rel_gap": 0},
         ).x
         return None if found is None else np.split(found.round(), np.cumsum(sizes)[:-1])
+
+
+def incidence(rows: np.ndarray, height: int) -> Any:
+    """A matrix with a 1 in each column, at the given row."""
+    return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(height, len(rows)))

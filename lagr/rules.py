@@ -284,8 +284,8 @@ def _solve(
     """
     from scipy import sparse
 
-    from lagr.program import Program
-    from lagr.valency import EDGE_WEIGHT, incidence
+    from lagr.program import Program, incidence
+    from lagr.valency import EDGE_WEIGHT
 
     n, _, E = gain.shape
     source, target, label = np.nonzero(limits.allowed)

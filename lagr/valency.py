@@ -23,11 +23,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import add, sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
+from scipy.optimize import linear_sum_assignment
+
+from lagr.program import Program, incidence
 
 if TYPE_CHECKING:
     from lagr.rules import Limits
@@ -47,7 +49,8 @@ class Valencies:
 
 @dataclass(frozen=True)
 class Effort:
-    """Where the search ends. A trained model's sentences come nowhere near: it is for models that know nothing yet."""
+    """Where the search ends. It is for models that know nothing yet; of a trained one's sentences, only some that are
+    far longer than those of training come so far."""
 
     reach: float = 2.0  # how much likelihood, as a logarithm, valencies may lose for the sake of their edges
     tries: int = 16  # valencies of all nodes that are tried
@@ -293,28 +296,16 @@ def _program(
     source, target, label = np.nonzero((gives > 0)[:, None] & (takes > 0)[None] & (gain > -np.inf))
     if not len(source):
         return None
-    pair = np.unique(source * n + target, return_inverse=True)[1]
-    rules = [LinearConstraint(incidence(pair, int(pair.max()) + 1), 0, 1)]
+    program = Program()
+    edges = program.variables(-gain[source, target, label])
+    program.require({edges: incidence(source * n + target, n * n)}, 0, 1)
     for end, numbers in ((source, gives.reshape(-1)), (target, takes.reshape(-1))):
         highest = np.where((numbers == most) & (numbers > 0), n, numbers)
-        rules.append(LinearConstraint(incidence(end * E + label, n * E), numbers, highest))
+        program.require({edges: incidence(end * E + label, n * E)}, numbers, highest)
     if limits is not None:
-        rules.append(LinearConstraint(limits.rows(source, target, label), limits.low, limits.high))
-    found = milp(
-        -gain[source, target, label],
-        integrality=np.ones(len(source), np.int64),
-        bounds=Bounds(0, 1),
-        constraints=rules,
-        options={"time_limit": seconds},
-    )
-    if found.x is None:
+        program.require({edges: sparse.csr_array(limits.rows(source, target, label))}, limits.low, limits.high)
+    if (found := program.solve(seconds)) is None:
         return None
-    chosen = np.zeros(gain.shape, np.int64)
-    taken = found.x > 0.5
+    chosen, taken = np.zeros(gain.shape, np.int64), found[edges] > 0
     chosen[source[taken], target[taken], label[taken]] = 1
     return chosen
-
-
-def incidence(rows: np.ndarray, height: int) -> Any:
-    """A matrix with a 1 in each column, at the given row."""
-    return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(height, len(rows)))

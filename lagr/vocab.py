@@ -214,8 +214,6 @@ class Vocabulary:
             known = (raw["words"], raw["node_labels"], raw["edge_labels"], raw.get("form_tokens", ()))
             words, nodes, edges, forms = (tuple(map(str, kind)) for kind in known)
             leaving, entering = (tuple(tuple(map(int, v)) for v in raw.get(way, ())) for way in ("leaving", "entering"))
-            most, copies, twins = int(raw.get("most", 0)), bool(raw.get("copies")), bool(raw.get("twins"))
-            anonymous, reach = tuple(map(str, raw.get("anonymous", ()))), int(raw.get("reach", 0))
             return cls(
                 words,
                 nodes,
@@ -223,12 +221,12 @@ class Vocabulary:
                 forms,
                 leaving,
                 entering,
-                most,
-                copies,
-                twins,
-                anonymous,
-                reach,
-                bool(raw.get("loops", True)),
+                most=int(raw.get("most", 0)),
+                copies=bool(raw.get("copies")),
+                twins=bool(raw.get("twins")),
+                anonymous=tuple(map(str, raw.get("anonymous", ()))),
+                reach=int(raw.get("reach", 0)),
+                loops=bool(raw.get("loops", True)),
             )
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
