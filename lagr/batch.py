@@ -16,7 +16,7 @@ from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
 from lagr.pretrained import Pretrained
-from lagr.twins import twins
+from lagr.twins import TWIN, folded
 from lagr.vocab import Vocabulary
 
 NOT_COPIED = -1
@@ -89,13 +89,12 @@ def pack(
     pretrained: Pretrained | None = None,
 ) -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
-    pairs = [twins(e.graph) if vocab.twins else [] for e in examples]
+    edges_of = [
+        folded(e.graph, known_places(e, vocab, graph_layers), vocab.twins) if vocab.twins else e.graph.edges
+        for e in examples
+    ]
     sizes = np.array(
-        [
-            (len(e.tokens), len(e.graph.nodes), len(e.graph.edges) + len(p))
-            for e, p in zip(examples, pairs, strict=True)
-        ],
-        dtype=np.int64,
+        [(len(e.tokens), len(e.graph.nodes), len(its)) for e, its in zip(examples, edges_of, strict=True)], np.int64
     )
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
@@ -112,10 +111,9 @@ def pack(
                     nodes[row, j], copied[row, j] = vocab.copy, _word_to_copy(label, example, vocab)
                 else:
                     nodes[row, j] = vocab.node_numbers[label]
-            for g, edge in enumerate(graph.edges):
-                edges[:, row, g] = edge.source, vocab.edge_numbers[edge.label], edge.target
-            for g, (one, other) in enumerate(pairs[row], len(graph.edges)):
-                edges[:, row, g] = one, vocab.twin, other
+            for g, (source, name, target) in enumerate(edges_of[row]):
+                number = vocab.twin if vocab.twins and name == TWIN else vocab.edge_numbers[name]
+                edges[:, row, g] = source, number, target
             if vocab.leaving:
                 valencies[:, row, : len(graph.nodes)] = vocab.valencies(graph)
         except KeyError as error:
@@ -151,6 +149,15 @@ def _alike(examples: Sequence[Example]) -> np.ndarray:
     for row, pairs_of_row in enumerate(found):
         table[row, : len(pairs_of_row)] = np.array(pairs_of_row).reshape(-1, 2)
     return table.reshape(len(examples), -1)
+
+
+def known_places(example: Example, vocab: Vocabulary, graph_layers: int) -> list[int | None]:
+    """The token of every node where it is known: by its slot, or because it copies a word that comes once."""
+    graph, tokens = example.graph, example.tokens
+    if graph.slots is not None:
+        return [slot // graph_layers for slot in graph.slots]
+    copied = (vocab.is_copied(label) and tokens.count(label) == 1 for label in graph.nodes)
+    return [tokens.index(label) if known else None for label, known in zip(graph.nodes, copied, strict=True)]
 
 
 def _word_to_copy(label: str, example: Example, vocab: Vocabulary) -> int:

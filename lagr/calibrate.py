@@ -132,7 +132,7 @@ def _fit_parts(parser: AnyParser, examples: Sequence[Example], gold: Sequence[Gr
         return PLAIN
     losses = np.zeros((2, len(TEMPERATURES)))
     known = [replace(example, graph=graph) for example, graph in zip(examples, gold, strict=True) if graph is not None]
-    vocab = replace(parser.vocab, twins=False)  # what is read has them pooled
+    vocab = replace(parser.vocab, twins=0)  # what is read has none
 
     def add(rows: list[int], dist: GraphDistribution) -> list[None]:
         batch = pack([known[row] for row in rows], vocab, parser.model.graph_layers, parser.device).batch

@@ -58,10 +58,12 @@ class Model:
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
     anonymous: int = option(
-        0, "edges know a word that labels copy by its shape alone if training has it fewer times than this", kind="lagr"
+        0, "a word that labels copy is read as its shape alone if training has it fewer times than this", kind="lagr"
     )
-    twins: bool = option(
-        False, "also predict which nodes have the same edges, and pool what is said about those", kind="lagr"
+    twins: int = option(
+        0,
+        "of nodes with the same edges, so many tokens apart at most, the first stands for all; 0: each for itself",
+        kind="lagr",
     )
     pretrained: str = option(
         "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
@@ -184,8 +186,8 @@ def check(config: Config) -> None:
         raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
     if align.given and align.supervision == "weak":
         raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
-    if model.anonymous and not (config.data.copy and model.encoders == "separate"):
-        raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
+    if model.anonymous and not config.data.copy:
+        raise ConfigError("model.anonymous needs data.copy = true: without it labels need the words")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
     if model.reach >= 1:

@@ -97,16 +97,16 @@ class LAGr(nn.Module):
         positions: str = "sine",
         valencies: tuple[int, int] = (0, 0),
         features: int = 0,
-        read_by_edges: Sequence[int] = (),
+        read_as: Sequence[int] = (),
     ) -> None:
         """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
 
         features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
-        read_by_edges: for every word, what the edges' encoder reads instead; nothing: the same words.
+        read_as: for every word, the one that is read in its place; nothing: all as they are.
         """
         super().__init__()
-        self.read_by_edges: Tensor
-        self.register_buffer("read_by_edges", torch.tensor(read_by_edges, dtype=torch.long), persistent=False)
+        self.read_as: Tensor
+        self.register_buffer("read_as", torch.tensor(read_as, dtype=torch.long), persistent=False)
         self.positions, self.valencies = positions, valencies
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
@@ -147,10 +147,7 @@ class LAGr(nn.Module):
         def for_each_encoder(x: Tensor) -> Tensor:
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        words = for_each_encoder(self.embed(tokens, keys))
-        if len(self.read_by_edges):  # there are two encoders, that of nodes and that of edges
-            for_edges = self.embed(self.read_by_edges[tokens], keys)
-            words = torch.stack([words[::2], for_edges], dim=1).flatten(0, 1)
+        words = for_each_encoder(self.embed(self.read_as[tokens] if len(self.read_as) else tokens, keys))
         if features is not None:
             projected = self.project(features.to(words.dtype))
             words = words + for_each_encoder(chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE))

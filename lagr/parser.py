@@ -30,7 +30,7 @@ from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
 from lagr.rules import rulebook
 from lagr.seq2seq import END, Seq2Seq
-from lagr.twins import pooled
+from lagr.twins import without_twins
 from lagr.vocab import Vocabulary
 
 # Pairs times edge labels in one batch. It bounds the memory, and on a CPU it keeps in the cache what a batch works on.
@@ -280,7 +280,7 @@ class Parser(SentenceParser):
                     dist = self.run_model(*inputs)
                 else:
                     dist = self.run_model(*inputs, features=self.pretrained.read(some, self.device)[None])
-                return reading(rows, pooled(dist) if self.vocab.twins else dist)
+                return reading(rows, without_twins(dist) if self.vocab.twins else dist)
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
@@ -443,7 +443,7 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
         *vocab.sizes,
         valencies=vocab.valency_sizes,
         features=features,
-        read_by_edges=vocab.read_by_edges,
+        read_as=vocab.read_as,
         **config.model.options(),
     )
 

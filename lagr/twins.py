@@ -1,28 +1,43 @@
-"""Nodes that have the same edges, and what a model says about them together.
+"""Nodes that have the same edges, side by side in a list, and how one of them stands for all.
 
 "Who edited M1, M2 and M3" asks three things about the same verb: M1, M2 and M3 are *twins*, nodes with the same edges.
-Which words stand side by side in a list is easy to see, wherever the list is and however long; which verb the last of
-them belongs to is not. So twins are joined by an edge with a label of its own while a model is trained, and when it
-parses, what it says about the edges and valencies of twins is pooled: the mean of the logarithms, over the group.
+Which words make a list is seen from their neighbours, wherever the list is and however long; which verb its last
+member belongs to is not. So a model is trained on graphs that are *folded*: the first of a list has the edges, and
+each of the others has one edge, with a label of its own, from the one before it. What the model then says of the first
+is taken for all of them. Folding loses nothing: every graph comes back as it was.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from lagr.graph import Graph
-from lagr.model import NULL, GraphDistribution, log_softmax
+from lagr.graph import Edge, Graph
+from lagr.model import NULL, GraphDistribution
 
-IMPOSSIBLE = -1e4  # a log-probability that a mean can be taken of, unlike −∞
+TWIN = "twin"
 
 
-def twins(graph: Graph) -> list[tuple[int, int]]:
-    """All ordered pairs of nodes with the same edges, and at least one: same labels, same ways, same other ends."""
+def folded(graph: Graph, places: Sequence[int | None], apart: int) -> tuple[Edge, ...]:
+    """The edges of a graph, of which twins have one each, from the twin before.
+
+    places: the token of every node, where it is known. apart: how many tokens further the next twin is at most.
+    """
+    before: dict[int, int] = {}
+    for group in _groups(graph):
+        placed = sorted((place, node) for node in group if (place := places[node]) is not None)
+        before |= {node: last for (at, last), (place, node) in pairwise(placed) if at < place <= at + apart}
+    kept = (edge for edge in graph.edges if edge.source not in before and edge.target not in before)
+    return (*kept, *(Edge(last, TWIN, node) for node, last in before.items()))
+
+
+def _groups(graph: Graph) -> Iterator[list[int]]:
+    """Nodes with the same edges, and at least one: same labels, same ways, same other ends."""
     edges_of: list[set[tuple[str, bool, int]]] = [set() for _ in graph.nodes]
     for source, label, target in graph.edges:
         edges_of[source].add((label, True, target))
@@ -31,30 +46,29 @@ def twins(graph: Graph) -> list[tuple[int, int]]:
     for node, edges in enumerate(edges_of):
         if edges:
             alike[frozenset(edges)].append(node)
-    return [pair for group in alike.values() for pair in permutations(group, 2)]
+    return (group for group in alike.values() if len(group) > 1)
 
 
-def pooled(dist: GraphDistribution) -> GraphDistribution:
-    """The distribution without the last edge label, which says that two slots are twins, after groups are pooled."""
-    slots = (dist.node_log_probs.argmax(-1) != NULL) & dist.slots
-    share = _groups(dist.edge_log_probs[..., -1], slots).to(dist.edge_log_probs.dtype)
-    share = share / share.sum(-1, keepdim=True)  # (B, M, M), of each slot in its group
+def without_twins(dist: GraphDistribution) -> GraphDistribution:
+    """The distribution without the last edge label, that of twins: each has what is said of the first of its list."""
+    twin = dist.edge_log_probs[..., -1]
+    first = _firsts(twin, (dist.node_log_probs.argmax(-1) != NULL) & dist.slots)
     edges = dist.edge_log_probs[..., :-1].clone()
-    edges[..., NULL] = torch.logaddexp(edges[..., NULL], dist.edge_log_probs[..., -1])  # twins have no edge of a graph
-    edges = torch.einsum("bij,bjke->bike", share, edges)
-    edges = log_softmax(torch.einsum("blk,bike->bile", share, edges))
+    edges[..., NULL] = torch.logaddexp(edges[..., NULL], twin)  # twins have no edge of a graph between them
+    sentence = torch.arange(len(first), device=first.device)[:, None, None]
+    edges = edges[sentence, first[:, :, None], first[:, None, :]]
     valencies = dist.valency_log_probs
     if valencies is not None:
-        valencies = log_softmax(torch.einsum("bij,bjwv->biwv", share, valencies.clamp(min=IMPOSSIBLE)))
+        valencies = valencies[sentence[:, 0], first]
     return replace(dist, edge_log_probs=edges, valency_log_probs=valencies)
 
 
-def _groups(twin: Tensor, slots: Tensor) -> Tensor:
-    """Which slots are in one group: twins, and twins of twins.   (B, M, M), (B, M) → (B, M, M)"""
-    M = slots.shape[1]
-    likely = (twin.exp() + twin.exp().transpose(1, 2)) / 2 > 0.5
-    group = likely & slots[:, :, None] & slots[:, None, :] | torch.eye(M, dtype=torch.bool, device=slots.device)
+def _firsts(twin: Tensor, occupied: Tensor) -> Tensor:
+    """The first slot of the list that each slot is in; itself, where there is none.   (B, M, M), (B, M) → (B, M)"""
+    M = occupied.shape[1]
+    possible = (occupied[:, :, None] & occupied[:, None, :]).triu(1)  # the twin before is before
+    likely, before = twin.masked_fill(~possible, -torch.inf).max(1)
+    first = torch.where(likely.exp() > 0.5, before, torch.arange(M, device=twin.device))
     for _ in range(max(1, (M - 1).bit_length())):
-        reached = group.float()
-        group = reached @ reached > 0
-    return group
+        first = first.gather(1, first)
+    return first

@@ -30,9 +30,9 @@ class Vocabulary:
 
     form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
-    copies: whether there is the label *copy*. twins: whether there is an edge label for twins, after all others.
-    anonymous: words of which edges are told the shape alone. reach: how far attention goes in parsing; 0:
-    anywhere. loops: whether an edge may lead from a node to itself.
+    copies: whether there is the label *copy*. twins: how far apart they are at most; their edge label comes after all
+    others; 0: there is none. anonymous: words that are read as their shape. reach: how far attention goes in parsing;
+    0: anywhere. loops: whether an edge may lead from a node to itself.
     """
 
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class Vocabulary:
     entering: tuple[Valency, ...] = ()
     most: int = 0
     copies: bool = False
-    twins: bool = False
+    twins: int = 0
     anonymous: tuple[str, ...] = ()
     reach: int = 0
     loops: bool = True
@@ -56,7 +56,7 @@ class Vocabulary:
         valency: int = 0,
         copied: Collection[str] | None = None,
         shapes: bool = False,
-        twins: bool = False,
+        twins: int = 0,
         anonymous: int = 0,
         reach: float = 0.0,
     ) -> Vocabulary:
@@ -64,7 +64,7 @@ class Vocabulary:
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
         left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
-        anonymous: of words that labels copy, and that come fewer times than this, edges are told the shape alone.
+        anonymous: words that labels copy, and that come fewer times than this, are read as their shape.
         reach: the share of the sentences that must be longer than how far attention goes; 0: it goes anywhere.
         """
         words: Counter[str] = Counter()
@@ -118,7 +118,7 @@ class Vocabulary:
     def sizes(self) -> tuple[int, int, int]:
         """How many words, node labels and edge labels a model needs, reserved ones included."""
         nodes = len(self.node_labels) + self.copies
-        edges = len(self.edge_labels) + self.twins
+        edges = len(self.edge_labels) + bool(self.twins)
         return len(self.words) + FIRST_WORD, nodes + FIRST_LABEL, edges + FIRST_LABEL
 
     @property
@@ -173,8 +173,8 @@ class Vocabulary:
         return {shape(word) for word in self.words if word not in SHAPES}
 
     @cached_property
-    def read_by_edges(self) -> list[int]:
-        """What each word is for edges: itself, or its shape; nothing where there is no difference."""
+    def read_as(self) -> list[int]:
+        """What each word is read as: itself, or its shape; nothing where all are read as they are."""
         if not self.anonymous:
             return []
         unnamed = set(self.anonymous)
@@ -223,7 +223,7 @@ class Vocabulary:
                 entering,
                 most=int(raw.get("most", 0)),
                 copies=bool(raw.get("copies")),
-                twins=bool(raw.get("twins")),
+                twins=int(raw.get("twins", 0)),
                 anonymous=tuple(map(str, raw.get("anonymous", ()))),
                 reach=int(raw.get("reach", 0)),
                 loops=bool(raw.get("loops", True)),

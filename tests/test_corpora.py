@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn.functional import one_hot
 
+from lagr.align import place
+from lagr.batch import known_places, pack
+from lagr.copying import copied_labels
 from lagr.datasets import check, open_source, tokenize
 from lagr.forms import SPELLINGS
+from lagr.model import GraphDistribution
+from lagr.twins import without_twins
+from lagr.vocab import Vocabulary
 
 
 def test_every_cogs_row_comes_back(cogs_data: Path) -> None:
@@ -53,3 +62,28 @@ def test_every_form_is_spelled_in_tokens_and_comes_back(cogs_data: Path, cfq_dat
         for form in (example.written_form or "" for split in source.splits for example in source.read(split)):
             for spelling in spellings:
                 assert spelling.join(spelling.split(form)) == form == spelling.in_order(form)
+
+
+def test_every_folded_graph_comes_back(cfq_data: Path) -> None:
+    examples = open_source("cfq", cfq_data, "all").read("all")
+    vocab = Vocabulary.of(examples, copied=copied_labels(examples, 2), twins=3)
+    folded_rows = 0
+    for first in range(0, len(examples), 4000):
+        some = examples[first : first + 4000]
+        target, whole = (pack(some, known, 2).batch.target for known in (vocab, replace(vocab, twins=0)))
+        folded_rows += int((target.labels == vocab.twin).any(1).sum())
+        # Each node has a slot, in the order of the words that nodes copy; where the others stand is all the same.
+        slots, sizes = torch.zeros_like(target.nodes), [len(example.graph.nodes) for example in some]
+        for row, example in enumerate(some):
+            places = known_places(example, vocab, 2)
+            order = sorted(range(len(places)), key=lambda node: (places[node] is None, places[node]))
+            slots[row, order] = torch.arange(len(order))
+        labels = place(target, slots, slots.shape[1])
+        dist = GraphDistribution.from_logits(
+            9.0 * one_hot(labels.nodes, vocab.sizes[1]),
+            9.0 * one_hot(labels.edges, vocab.sizes[2]),
+            torch.arange(slots.shape[1]) < torch.tensor(sizes)[:, None],
+        )
+        found = without_twins(dist).edge_log_probs.argmax(-1)
+        assert found.equal(place(whole, slots, slots.shape[1]).edges)
+    assert folded_rows == 36_420

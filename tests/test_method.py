@@ -16,11 +16,12 @@ from torch import Tensor
 from lagr.align import Target, infer_alignment, noisy_candidates, place, score, swapped
 from lagr.batch import pack
 from lagr.datasets import Example
+from lagr.decode import decode
 from lagr.encoders import rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
-from lagr.twins import pooled, twins
+from lagr.twins import TWIN, folded, without_twins
 from lagr.vocab import Vocabulary
 
 
@@ -293,7 +294,7 @@ def test_the_loss_is_the_negative_log_likelihood() -> None:
     assert strong_loss(dist, target, alignment).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-# Beyond the paper: nodes of equal label change places, twins are pooled, edges don't see names
+# Beyond the paper: nodes of equal label change places, twins are folded, names are not read
 
 
 def with_alike(target: Target) -> Target:
@@ -341,36 +342,63 @@ def test_packed_examples_name_the_pairs_of_nodes_of_equal_label() -> None:
     assert target.alike.tolist() == [[[0, 2]], [[0, 0]]]
 
 
-def test_twins_are_nodes_with_the_same_edges() -> None:
-    edges = (Edge(0, "agent", 1), Edge(1, "theme", 2), Edge(1, "theme", 3), Edge(0, "agent", 4))
-    assert sorted(twins(Graph(tuple("abcdef"), edges))) == [(2, 3), (3, 2)]  # 1 and 4 differ by their themes
+def list_of_three() -> Graph:
+    """The first asks, 1 is asked of 2, 3 and 4; 5 has another edge of the same label."""
+    edges = [Edge(0, "agent", 1), Edge(0, "agent", 5), *(Edge(1, "theme", node) for node in (2, 3, 4))]
+    return Graph(tuple("abcdef"), tuple(edges))
 
 
-def test_what_is_said_of_twins_is_the_mean_over_their_group() -> None:
-    dist = random_distribution([4, 3], V=3, E=4, valency=5)
+def test_of_twins_the_first_keeps_its_edges_and_each_other_has_one_from_the_one_before() -> None:
+    kept = {Edge(0, "agent", 1), Edge(0, "agent", 5)}
+    assert set(folded(list_of_three(), [0, 1, 2, 4, 6, 7], 3)) == {
+        *kept, Edge(1, "theme", 2), Edge(2, TWIN, 3), Edge(3, TWIN, 4)
+    }  # fmt: skip
+    too_far = {*kept, Edge(1, "theme", 2), Edge(2, TWIN, 3), Edge(1, "theme", 4)}
+    assert set(folded(list_of_three(), [0, 1, 2, 4, 8, 9], 3)) == too_far
+    backwards = {*kept, Edge(1, "theme", 4), Edge(4, TWIN, 3), Edge(3, TWIN, 2)}
+    assert set(folded(list_of_three(), [0, 1, 9, 7, 5, 2], 3)) == backwards
+    assert set(folded(list_of_three(), [None] * 6, 3)) == set(list_of_three().edges)
+
+
+def test_what_is_said_of_the_first_is_said_of_all_twins() -> None:
+    dist = random_distribution([5, 4], V=3, E=4, valency=5)
     dist.node_log_probs[..., NULL] = -9.0
-    twin = torch.full((2, 4, 4), -9.0)
-    twin[0, 1, 2] = twin[0, 2, 1] = twin[0, 2, 3] = twin[0, 3, 2] = 0.0  # 1 and 3 are twins of a twin
+    dist.node_log_probs[1, 2, NULL] = 9.0  # no node, so no twin
+    twin = torch.full((2, 5, 5), -9.0)
+    twin[0, 1, 2] = twin[0, 2, 4] = twin[0, 4, 3] = twin[1, 0, 2] = 0.0  # 3 is before 4 and can't be its next
     dist.edge_log_probs[..., -1] = twin
-    found = pooled(dist)
-    assert found.edge_log_probs.shape[-1] == 3
+    found = without_twins(dist)
     plain = dist.edge_log_probs[..., :3].clone()
     plain[..., NULL] = torch.logaddexp(plain[..., NULL], twin)
-    mean = plain[0, 0, 1:4].mean(0).log_softmax(-1)
-    for k in (1, 2, 3):
-        torch.testing.assert_close(found.edge_log_probs[0, 0, k], mean)
-    torch.testing.assert_close(found.edge_log_probs[0, 2, 3], plain[0, 1:4, 1:4].mean((0, 1)).log_softmax(-1))
-    torch.testing.assert_close(found.edge_log_probs[1, :3, :3], plain[1, :3, :3].log_softmax(-1))
+    first = [0, 1, 1, 3, 1]
+    assert found.edge_log_probs[0].equal(plain[0][first][:, first])
+    assert found.edge_log_probs[1].equal(plain[1])
     assert dist.valency_log_probs is not None and found.valency_log_probs is not None
-    mean = dist.valency_log_probs[0, 1:4].mean(0).log_softmax(-1)
-    torch.testing.assert_close(found.valency_log_probs[0, 3], mean)
+    assert found.valency_log_probs[0].equal(dist.valency_log_probs[0][first])
+    assert found.valency_log_probs[1].equal(dist.valency_log_probs[1])
 
 
-def test_edges_see_no_names_and_nodes_do() -> None:
-    model = small_model(read_by_edges=[0, 1, 2, 3, 4, 5, 6, 6, 6])
-    one, other = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8))
-    assert one.edge_log_probs.equal(other.edge_log_probs)
-    assert not one.node_log_probs.equal(other.node_log_probs)
+def test_a_graph_that_was_folded_is_decoded_whole() -> None:
+    example = Example(tuple("a b c , d and e f".split()), list_of_three())
+    vocab = Vocabulary.of([example], copied=set("cdef"), twins=3)
+    batch = pack([example], vocab, 1).batch
+    assert sorted(batch.target.labels[0].tolist()) == [1, 1, 2, vocab.twin, vocab.twin]
+    slots = torch.tensor([[example.tokens.index(node) for node in example.graph.nodes]])
+    labels = place(batch.target, slots, len(example.tokens))
+    sizes = vocab.sizes
+    dist = GraphDistribution.from_logits(
+        9.0 * torch.nn.functional.one_hot(labels.nodes, sizes[1]),
+        9.0 * torch.nn.functional.one_hot(labels.edges, sizes[2]),
+        torch.ones(1, len(example.tokens), dtype=torch.bool),
+    )
+    assert decode(without_twins(dist), vocab, sentences=[example.tokens])[0].graph == example.graph
+
+
+def test_anonymous_words_are_read_alike() -> None:
+    model = small_model(read_as=[0, 1, 2, 3, 4, 5, 6, 6, 6])
+    one, other, another = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8, 5))
+    assert one.edge_log_probs.equal(other.edge_log_probs) and one.node_log_probs.equal(other.node_log_probs)
+    assert not one.node_log_probs.equal(another.node_log_probs)
 
 
 def test_what_is_out_of_reach_changes_nothing() -> None:

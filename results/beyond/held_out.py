@@ -1,12 +1,15 @@
 """Parts of the training data held out, to choose by: neither COGS' gen nor CFQ's MCD splits may be looked at for that.
 
-    python results/beyond/held_out.py cogs DATA/cogs OUT     then `lagr train … --data OUT`; the held-out rows are gen
-    python results/beyond/held_out.py cfq DATA/cfq OUT       then `--data.partition inner`; they are dev and test
+    python results/beyond/held_out.py cogs-words DATA/cogs OUT   then `lagr train … --data`; the held-out rows are gen
+    python results/beyond/held_out.py cogs-pps DATA/cogs OUT     the same
+    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner` or `objects`; they are
+                                                                 dev and test
 
-COGS: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. CFQ: every
+COGS' words: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. COGS'
+PPs: all sentences where one stands before "to" or "by", so that training has them at the end alone. CFQ: every
 question that has one of 15 runs of four words, where words of a class count as one. They were drawn at random from
 those that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are
-left in 150 questions.
+left in 150 questions. CFQ's objects: every question with a list of entities that is not a subject.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from lagr.copying import copied_labels
-from lagr.datasets import cfq, cogs
+from lagr.datasets import Example, cfq, cogs
 
 CLASSES = {
     "N": "director producer editor cinematographer sibling star spouse actor designer parent child founder employee "
@@ -39,10 +42,11 @@ HELD_OUT = {
         "N V and V", "N M 's A", "N 's N M", "'s A N B", "M , and M", "and N B $", "and N , V",
     )
 }  # fmt: skip
+OBJECTS = re.compile(r"\b(?!(?:Were|Was|Did|did|that|and) )[\w',]+ M\d+ (?:,|and) M\d")
 
 
-def hold_out_cogs(data: Path, out: Path) -> None:
-    rows = [line.split("\t") for line in (data / "train.tsv").read_text(encoding="utf-8").splitlines()]
+def hold_out_words(data: Path, out: Path) -> None:
+    rows = _rows(data, "train")
     sentences = [row[0].split() for row in rows]
     copied = copied_labels(cogs.source(data).read("train"), 1)
     count = Counter(word for words in sentences for word in words)
@@ -58,11 +62,22 @@ def hold_out_cogs(data: Path, out: Path) -> None:
             shown |= new
         else:
             held.append(row)
-    parts = {"train": [rows[row] for row in sorted(kept)]}
-    parts["gen"] = [[*rows[row][:2], "seen_once"] for row in held[:2000]]
-    for split in ("dev", "test"):
-        lines = (data / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
-        parts[split] = [line.split("\t") for line in lines[:500]]
+    _write_cogs(data, out, [rows[row] for row in sorted(kept)], [[*rows[row][:2], "seen_once"] for row in held[:2000]])
+
+
+def hold_out_pps(data: Path, out: Path) -> None:
+    rows = _rows(data, "train")
+    inside = [re.search(r" (in|on|beside) (a|the) \w+ (to|by) ", row[0]) for row in rows]
+    held = [[*row[:2], f"before_{found[3]}"] for row, found in zip(rows, inside, strict=True) if found]
+    _write_cogs(data, out, [row for row, found in zip(rows, inside, strict=True) if not found], held)
+
+
+def _rows(data: Path, split: str) -> list[list[str]]:
+    return [line.split("\t") for line in (data / f"{split}.tsv").read_text(encoding="utf-8").splitlines()]
+
+
+def _write_cogs(data: Path, out: Path, kept: list[list[str]], held: list[list[str]]) -> None:
+    parts = {"train": kept, "gen": held, **{split: _rows(data, split)[:500] for split in ("dev", "test")}}
     for split, part in parts.items():
         (out / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in part), encoding="utf-8")
 
@@ -71,7 +86,16 @@ def hold_out_cfq(data: Path, out: Path) -> None:
     archive = cfq._find(data)
     everything, numbers = cfq._dataset(archive), cfq._partition(archive, "mcd1")["trainIdxs"]
     examples = cfq.source(data, "mcd1").read("train")
-    held = {row for row, example in enumerate(examples) if HELD_OUT & _fours(_pattern(example.tokens))}
+    patterns = {row for row, example in enumerate(examples) if HELD_OUT & _fours(_pattern(example.tokens))}
+    objects = {row for row, example in enumerate(examples) if OBJECTS.search(" ".join(example.tokens))}
+    (out / "splits").mkdir(exist_ok=True)
+    (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
+    for name, held in (("inner", patterns), ("objects", objects)):
+        split = _split(examples, numbers, held)
+        (out / "splits" / f"{name}.json").write_text(json.dumps(split), encoding="utf-8")
+
+
+def _split(examples: list[Example], numbers: list[int], held: set[int]) -> dict[str, list[int]]:
     kept = [row for row in range(len(examples)) if row not in held]
     seen = Counter(word for row in kept for word in {*examples[row].tokens, *examples[row].graph.nodes})
     usable = [
@@ -80,10 +104,7 @@ def hold_out_cfq(data: Path, out: Path) -> None:
         if all(seen[word] >= 20 for word in {*examples[row].tokens, *examples[row].graph.nodes})
     ]
     random.Random(0).shuffle(usable)
-    split = {"trainIdxs": [numbers[row] for row in kept], "devIdxs": usable[:3000], "testIdxs": usable[3000:6000]}
-    (out / "splits").mkdir(exist_ok=True)
-    (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
-    (out / "splits" / "inner.json").write_text(json.dumps(split), encoding="utf-8")
+    return {"trainIdxs": [numbers[row] for row in kept], "devIdxs": usable[:3000], "testIdxs": usable[3000:6000]}
 
 
 def _pattern(tokens: tuple[str, ...]) -> list[str]:
@@ -99,4 +120,4 @@ def _fours(words: list[str]) -> set[tuple[str, ...]]:
 if __name__ == "__main__":
     which, source, target = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     target.mkdir(parents=True, exist_ok=True)
-    {"cogs": hold_out_cogs, "cfq": hold_out_cfq}[which](source, target)
+    {"cogs-words": hold_out_words, "cogs-pps": hold_out_pps, "cfq": hold_out_cfq}[which](source, target)
