@@ -49,6 +49,9 @@ class Model:
     dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
+    stretch: float = option(
+        0.0, "in training, gaps between tokens are drawn with this mean and rounded down (rotary); 0: none", kind="lagr"
+    )
     reach: float = option(
         0.0,
         "parsing attends no further than this share of training sentences are long (transformer); 0: anywhere",
@@ -190,6 +193,8 @@ def check(config: Config) -> None:
         raise ConfigError("model.anonymous needs data.copy = true: without it labels need the words")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
+    if model.stretch and model.positions != "rotary":
+        raise ConfigError("model.stretch needs model.positions = rotary")
     if model.reach >= 1:
         raise ConfigError(f"model.reach is {model.reach}; it is a share of the sentences, below 1")
     if model.dropout >= 1:
