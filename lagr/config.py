@@ -68,6 +68,9 @@ class Model:
         "of nodes with the same edges, so many tokens apart at most, the first stands for all; 0: each for itself",
         kind="lagr",
     )
+    needs: int = option(
+        0, "parses have the edges that all training nodes of a label have, if so many do; 0: the likeliest", kind="lagr"
+    )
     pretrained: str = option(
         "", "a pretrained encoder, by name or folder, whose vectors are added to those of the words", kind="lagr"
     )
@@ -81,7 +84,9 @@ class Model:
     def options(self) -> dict[str, Any]:
         """What the model of this kind is built with, besides the sizes that its vocabulary and its encoder have."""
         own = [
-            f for f in fields(self) if f.name not in ("kind", "reach", "valency", "anonymous", "twins", "pretrained")
+            f
+            for f in fields(self)
+            if f.name not in ("kind", "reach", "valency", "anonymous", "twins", "needs", "pretrained")
         ]
         wanted = (f.name for f in own if f.metadata["kind"] in ("", self.kind))
         return {name: getattr(self, name) for name in wanted}

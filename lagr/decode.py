@@ -15,6 +15,7 @@ from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
+from lagr.needs import completed
 from lagr.rules import Limits, Rulebook, broken, obeying
 from lagr.valency import Valencies, best_edges
 from lagr.vocab import Vocabulary
@@ -55,12 +56,16 @@ def decode(
     tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
     names = list(map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens))
     limits = rules.of_each(names, occupied.sum(1).tolist()) if rules else None
-    together = limits is not None or dist.valency_log_probs is not None  # and not each pair by itself
+    valencies = dist.valency_log_probs is not None
+    together = limits is not None or valencies or bool(vocab.needs)  # and not each pair by itself
     if together:
         labels = torch.zeros_like(joined, dtype=torch.long)
         labels[at_edge] = edge_labels
     if dist.valency_log_probs is None:
         wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
+        if vocab.needs:
+            likeliest, labels = labels, completed(dist, occupied, labels, vocab)
+            wholes = wholes - lost(dist, likeliest, labels)
         wholes = wholes - obeying(dist, occupied, labels, limits) if limits is not None else wholes
     else:
         labels, numbers, chosen_again, unknown = agreeing(dist, occupied, labels, vocab, limits)
@@ -144,6 +149,12 @@ def agreeing(
             numbers[b, :, way] = same.int().argmax(1)
             unknown[b] |= ~same.any(1).all()
     return labels, numbers, disagree, unknown
+
+
+def lost(dist: GraphDistribution, likeliest: Tensor, labels: Tensor) -> Tensor:
+    """What a choice of edges loses in log p against the likeliest ones.   (B, M, M) twice → (B,)"""
+    one, other = (dist.edge_log_probs.gather(-1, chosen[..., None])[..., 0] for chosen in (likeliest, labels))
+    return torch.where(likeliest == labels, 0.0, one - other).sum((1, 2))
 
 
 def counts(edges: Tensor, labels: int, most: int) -> Tensor:

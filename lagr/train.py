@@ -64,7 +64,8 @@ def train(
     labels = config.model.kind == "lagr"  # and does not write forms
     copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
     shapes = labels and config.train.unknown > 0
-    more = (config.model.twins, config.model.anonymous, config.model.reach) if labels else ()
+    model = config.model
+    more = (model.twins, model.anonymous, model.reach, model.needs) if labels else ()
     vocab = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes, *more)
     rulebook(config.rules, vocab)  # says what is wrong with them
     data = fingerprint(examples)

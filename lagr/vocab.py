@@ -16,6 +16,7 @@ from lagr.datasets import Example
 from lagr.errors import RunError
 from lagr.forms import Spelling
 from lagr.graph import Graph
+from lagr.needs import Need, needs_of
 
 Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter it
 
@@ -32,7 +33,7 @@ class Vocabulary:
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
     copies: whether there is the label *copy*. twins: how far apart they are at most; their edge label comes after all
     others; 0: there is none. anonymous: words that are read as their shape. reach: how far attention goes in parsing;
-    0: anywhere. loops: whether an edge may lead from a node to itself.
+    0: anywhere. loops: whether an edge may lead from a node to itself. needs: edges that nodes of a label always have.
     """
 
     words: tuple[str, ...]
@@ -47,6 +48,7 @@ class Vocabulary:
     anonymous: tuple[str, ...] = ()
     reach: int = 0
     loops: bool = True
+    needs: tuple[Need, ...] = ()
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class Vocabulary:
         twins: int = 0,
         anonymous: int = 0,
         reach: float = 0.0,
+        needs: int = 0,
     ) -> Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
@@ -66,6 +69,7 @@ class Vocabulary:
         left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
         anonymous: words that labels copy, and that come fewer times than this, are read as their shape.
         reach: the share of the sentences that must be longer than how far attention goes; 0: it goes anywhere.
+        needs: how many nodes of a label must have an edge, and all, for the others to need it; 0: none do.
         """
         words: Counter[str] = Counter()
         nodes: set[str] = set()
@@ -86,6 +90,8 @@ class Vocabulary:
         if reach:
             lengths = sorted((len(example.tokens) for example in examples), reverse=True)
             vocab = replace(vocab, reach=max(1, lengths[min(len(lengths) - 1, int(reach * len(lengths)))] - 1))
+        if needs:
+            vocab = replace(vocab, needs=needs_of(examples, vocab, needs))
         return vocab._with_valencies(examples, valency) if valency else vocab
 
     def _with_valencies(self, examples: Sequence[Example], most: int) -> Vocabulary:
@@ -227,6 +233,7 @@ class Vocabulary:
                 anonymous=tuple(map(str, raw.get("anonymous", ()))),
                 reach=int(raw.get("reach", 0)),
                 loops=bool(raw.get("loops", True)),
+                needs=tuple(Need(*map(int, need)) for need in raw.get("needs", ())),
             )
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None

@@ -1,0 +1,100 @@
+"""Edges that all nodes of a label have in training, and that a parse should not lack.
+
+In CFQ a predicate has an agent, and all but classes have a theme; no node stands alone. A parse that lacks such an edge
+is wrong for sure, and the model knows which one is likeliest: that one is added. What training shows of a label fewer
+than `least` times is not taken for a law.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lagr.model import NULL, GraphDistribution
+
+if TYPE_CHECKING:
+    from lagr.datasets import Example
+    from lagr.vocab import Vocabulary
+
+LEAVES, ENTERS = 0, 1
+AS_LIKELY = 1e-4  # twins are told the same, but for rounding
+
+
+class Need(NamedTuple):
+    """Of every node with that label, an edge with that label leaves it, or enters it; label 0: any edge, either way."""
+
+    node: int
+    way: int
+    edge: int
+
+
+def needs_of(examples: Sequence[Example], vocab: Vocabulary, least: int) -> tuple[Need, ...]:
+    """What all nodes of a label have, where there are as many as `least` of them. Copied labels count as one label."""
+    nodes: Counter[int] = Counter()
+    found: Counter[Need] = Counter()
+    for example in examples:
+        graph = example.graph
+        numbers = [vocab.copy if vocab.is_copied(label) else vocab.node_numbers[label] for label in graph.nodes]
+        nodes.update(numbers)
+        has = {(edge.source, LEAVES, vocab.edge_numbers[edge.label]) for edge in graph.edges}
+        has |= {(edge.target, ENTERS, vocab.edge_numbers[edge.label]) for edge in graph.edges}
+        has |= {(node, LEAVES, NULL) for node, _, _ in has}
+        found.update(Need(numbers[node], way, label) for node, way, label in has)
+    return tuple(sorted(need for need, times in found.items() if times == nodes[need.node] >= least))
+
+
+def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary) -> Tensor:
+    """The edges, with those added that nodes need and lack, the likeliest each time.   (B, M), (B, M, M) → (B, M, M)
+
+    labels: the likeliest edge of every pair. Of edges that are as likely, as those to twins are, all are added.
+    """
+    if not vocab.needs:
+        return labels
+    nodes = dist.node_log_probs.argmax(-1) * occupied
+    size, E = vocab.sizes[1], dist.edge_log_probs.shape[-1]
+    needed = torch.zeros(size, 2, E, dtype=torch.bool, device=labels.device)
+    needed[tuple(torch.tensor(vocab.needs, device=labels.device).T)] = True
+    ways = (labels, labels.transpose(1, 2))
+    there = torch.stack([torch.stack([(way == e).any(2) for e in range(E)], 2) for way in ways], 2)  # (B, M, 2, E)
+    there[..., NULL] = there[..., 1:].any(-1).any(-1, keepdim=True)
+    lacks = (needed[nodes] & ~there & occupied[:, :, None, None]).flatten(1).any(1)
+    labels = labels.clone()
+    for b in lacks.nonzero()[:, 0].tolist():
+        at = occupied[b].nonzero()[:, 0]
+        log_probs = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
+        of_nodes, table = nodes[b, at].tolist(), needed.cpu().numpy()
+        chosen = labels[b, at[:, None], at].cpu().numpy()
+        for node, number in enumerate(of_nodes):
+            for way, edge in np.argwhere(table[number]).tolist():
+                if edge != NULL:
+                    _add(chosen, log_probs, node, (way,), (edge,), vocab.loops)
+        for node, number in enumerate(of_nodes):  # what still stands alone
+            if table[number, LEAVES, NULL]:
+                _add(chosen, log_probs, node, (LEAVES, ENTERS), range(1, E), vocab.loops)
+        labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(chosen)).to(labels.device)
+    return labels
+
+
+def _add(
+    chosen: np.ndarray, log_probs: np.ndarray, node: int, ways: Sequence[int], edges: Sequence[int], loops: bool
+) -> None:
+    """Gives the node an edge of one of these labels, leaving or entering it, if it has none."""
+    views = [
+        (chosen[node], log_probs[node]) if way == LEAVES else (chosen[:, node], log_probs[:, node]) for way in ways
+    ]
+    if any(np.isin(labels, edges).any() for labels, _ in views):
+        return
+    gains = [its[:, edges] - np.take_along_axis(its, labels[:, None], 1) for labels, its in views]
+    if not loops:
+        for gain in gains:
+            gain[node] = -np.inf
+    best = max(gain.max() for gain in gains)
+    if np.isfinite(best):
+        for (labels, _), gain in zip(views, gains, strict=True):
+            for other, which in np.argwhere(gain >= best - AS_LIKELY).tolist():
+                labels[other] = edges[which]
