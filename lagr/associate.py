@@ -1,13 +1,14 @@
-"""A first guess of the alignments, from counting alone: which words and node labels keep each other's company.
+"""A first guess of the alignments, from counting alone: which words give which node labels.
 
 Alignment inference starts from whatever an untrained model happens to prefer, and what it settles on can fit the data
-without placing nodes on the words they come from. Counts break that symmetry: the more exclusively a word and a
-label occur together, the likelier one gives the other.
+without placing nodes on the words they come from: on an "and" that most sentences have, rather than on "written".
+Counts break that symmetry. Every node comes from one word of its sentence, every word gives each label with a certain
+probability, and these are found by expectation maximisation (the first model of Brown et al., 1993): a word that
+explains a label in many sentences leaves less of it to the others.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,29 +17,26 @@ import torch
 from lagr.datasets import Example
 from lagr.matching import best_assignment
 
+ROUNDS = 6
 CERTAIN = 1e3  # more than all other nodes of a sentence can gain together
+LEAST = 1e-6  # a probability that a logarithm can be taken of
 
 
 def associated_alignments(
     examples: Sequence[Example], graph_layers: int, is_copied: Callable[[str], bool] = lambda label: False
 ) -> list[list[int]]:
-    """For every example the slot of each node, by the best total association of labels with words.
+    """For every example the slot of each node, by the largest Σ log p(label | word).
 
-    association(s, w) = 2 · c(s, w) / (c(s) + c(w)), with c counting sentences (Dice's coefficient)
     A label that is copied goes to its word, whatever the counts.
     """
-    labels, words, both = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
-    for example in examples:
-        here, there = set(example.graph.nodes), {word.lower() for word in example.tokens}
-        labels.update(here)
-        words.update(there)
-        both.update((label, word) for label in here for word in there)
-    rank = {label: number / len(labels) for number, label in enumerate(sorted(labels))}
+    given = label_probabilities(examples)
+    labels = sorted({label for example in examples for label in example.graph.nodes})
+    rank = {label: number / len(labels) for number, label in enumerate(labels)}
 
     alignments = []
     for example in examples:
         nodes, tokens = example.graph.nodes, [word.lower() for word in example.tokens]
-        gain = np.array([[2 * both[s, w] / (labels[s] + words[w]) for w in tokens] for s in nodes], dtype=np.float32)
+        gain = np.log([[given.get((w, s), 0.0) + LEAST for w in tokens] for s in nodes], dtype=np.float32)
         gain = gain.reshape(len(nodes), len(tokens))
         for j, label in enumerate(nodes):
             if is_copied(label):
@@ -50,3 +48,32 @@ def associated_alignments(
         size = torch.tensor([len(nodes)]), torch.tensor([gain.shape[1]])
         alignments.append(best_assignment(torch.from_numpy(gain)[None, None], *size)[0, 0].tolist())
     return alignments
+
+
+def label_probabilities(examples: Sequence[Example], rounds: int = ROUNDS) -> dict[tuple[str, str], float]:
+    """p(label | word), of a node of a sentence that comes from the word, for all that occur together."""
+    words: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    tables = [np.zeros((3, 0), np.int64)]  # a node, its label, and a word that it may come from
+    nodes = 0
+    for example in examples:
+        tokens = [words.setdefault(word.lower(), len(words)) for word in example.tokens]
+        numbers = [labels.setdefault(label, len(labels)) for label in example.graph.nodes]
+        here = np.arange(nodes, nodes + len(numbers))
+        both = np.stack([here, np.array(numbers, np.int64)]).repeat(len(tokens), axis=1)
+        tables.append(np.concatenate([both, np.tile(np.array(tokens, np.int64), len(numbers))[None]]))
+        nodes += len(numbers)
+    node, label_of, word_of = np.concatenate(tables, axis=1)
+    if not nodes:
+        return {}
+    pairs, pair = np.unique(word_of * len(labels) + label_of, return_inverse=True)
+    word_of_pair, label_of_pair = np.divmod(pairs, len(labels))
+    given = np.full(len(pairs), 1 / len(labels))
+    for _ in range(rounds):
+        share = given[pair]
+        share /= np.bincount(node, share)[node]  # how likely the node comes from that word, and not from another
+        count = np.bincount(pair, share)
+        given = count / np.bincount(word_of_pair, count)[word_of_pair]
+    names = list(words), list(labels)
+    ends = zip(word_of_pair.tolist(), label_of_pair.tolist(), given.tolist(), strict=True)
+    return {(names[0][w], names[1][s]): probability for w, s, probability in ends}

@@ -49,9 +49,6 @@ class Model:
     dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
-    stretch: float = option(
-        0.0, "in training, gaps between tokens are drawn with this mean and rounded down (rotary); 0: none", kind="lagr"
-    )
     reach: float = option(
         0.0,
         "parsing attends no further than this share of training sentences are long (transformer); 0: anywhere",
@@ -61,7 +58,7 @@ class Model:
         0, "also predict which edge labels leave a node and enter it, each counted up to so many; 0: don't", kind="lagr"
     )
     anonymous: int = option(
-        0, "a word that labels copy is read as its shape alone if training has it fewer times than this", kind="lagr"
+        0, "edges know a word that labels copy by its shape alone if training has it fewer times than this", kind="lagr"
     )
     twins: int = option(
         0,
@@ -194,12 +191,10 @@ def check(config: Config) -> None:
         raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
     if align.given and align.supervision == "weak":
         raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
-    if model.anonymous and not config.data.copy:
-        raise ConfigError("model.anonymous needs data.copy = true: without it labels need the words")
+    if model.anonymous and not (config.data.copy and model.encoders == "separate"):
+        raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
-    if model.stretch and model.positions != "rotary":
-        raise ConfigError("model.stretch needs model.positions = rotary")
     if model.reach >= 1:
         raise ConfigError(f"model.reach is {model.reach}; it is a share of the sentences, below 1")
     if model.dropout >= 1:

@@ -105,10 +105,10 @@ class TransformerLayer(nn.Module):
         self.widen.xavier(gain=math.sqrt(2))
         self.narrow.xavier()
 
-    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None, places: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
         projected = self.attend(x)
-        projected = self.turned(projected, places) if self.rotary else projected
+        projected = self.turned(projected) if self.rotary else projected
         mixed = attention(projected, lengths, keys, self.heads, drop, self.reach)
         x = normalised_sum(x, self.attended(mixed), None, self.attention_norm, keys, drop, site=1)
         hidden = rectified(self.widen.product(x), self.widen.bias, keys, drop, site=2)
@@ -116,13 +116,11 @@ class TransformerLayer(nn.Module):
             x, self.narrow.product(hidden), self.narrow.bias, self.feedforward_norm, keys, drop, site=3
         )
 
-    def turned(self, projected: Tensor, places: Tensor | None) -> Tensor:
+    def turned(self, projected: Tensor) -> Tensor:
         """Queries and keys rotated by their positions, values as they are."""
         by_head = projected.view(*projected.shape[:-1], 3, self.heads, -1)
-        token = torch.arange(projected.shape[2], device=projected.device) if places is None else places
-        return torch.cat(
-            [rotated(by_head[..., :2, :, :], token[..., None, None]), by_head[..., 2:, :, :]], dim=-3
-        ).flatten(-3)
+        token = torch.arange(projected.shape[2], device=projected.device)[:, None, None]
+        return torch.cat([rotated(by_head[..., :2, :, :], token), by_head[..., 2:, :, :]], dim=-3).flatten(-3)
 
 
 def rotated(x: Tensor, position: Tensor) -> Tensor:
@@ -233,11 +231,11 @@ class Transformer(nn.Module):
             TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(1 if shared else layers)
         )
 
-    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None, places: Tensor | None = None) -> Tensor:
-        """keys (layers, W); places (W, B, N): where tokens stand, if not one after the other."""
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
+        """keys (layers, W)"""
         for number in range(self.depth):
             layer = self.layers[number % len(self.layers)]
-            x = layer(x, lengths, None if keys is None else keys[number], places)
+            x = layer(x, lengths, None if keys is None else keys[number])
         return x
 
     def attend_up_to(self, reach: int) -> None:
@@ -312,7 +310,7 @@ class LSTM(nn.Module):
         self.layers = nn.ModuleList(LSTMLayer(copies, width) for _ in range(layers))
         self.dropout = dropout
 
-    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None, places: None = None) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         """keys (layers, W)"""
         for number, layer in enumerate(self.layers):
             x = self.drop(layer(x, lengths), None if keys is None else keys[number])

@@ -1,14 +1,13 @@
 """Training now and then reads a word as an unknown one, so that unknown words are no surprise later.
 
 A word seen n times is forgotten with probability α / (α + n): rare words often, frequent ones hardly ever
-(Kiperwasser & Goldberg, 2016). Where rare words that labels copy are always read as their shape (model.anonymous), the
-less rare ones are now and then, so that shapes are learned from more than a few words.
+(Kiperwasser & Goldberg, 2016).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,26 +20,10 @@ FORGET_SITE = 2_000  # apart from the sites of dropout and noise
 
 
 class Forget:
-    def __init__(
-        self,
-        examples: Sequence[Example],
-        vocab: Vocabulary,
-        alpha: float,
-        device: str,
-        anonymous: int = 0,
-        copied: Collection[str] = (),
-    ) -> None:
-        """anonymous: copied words that are seen less often are never read; one seen n times is in 1 − anonymous / n."""
+    def __init__(self, examples: Sequence[Example], vocab: Vocabulary, alpha: float, device: str) -> None:
         seen = Counter(token for example in examples for token in example.tokens)
-
-        def rate(word: str) -> float:
-            if not seen[word]:
-                return 0.0
-            unnamed = min(1.0, anonymous / seen[word]) if word in copied else 0.0
-            return max(alpha / (alpha + seen[word]), unnamed)
-
         reserved = [(number, 0.0) for number in range(FIRST_WORD)]
-        words = [(vocab.unknown(word), rate(word)) for word in vocab.words]
+        words = [(vocab.unknown(word), alpha / (alpha + seen[word]) if seen[word] else 0.0) for word in vocab.words]
         unknown, rates = zip(*reserved, *words, strict=True)
         self.unknown, self.rates = torch.tensor(unknown, device=device), torch.tensor(rates, device=device)
 

@@ -17,7 +17,7 @@ from lagr.chance import scramble
 from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present, rotated
 
 NULL = 0
-FEATURE_SITE, STRETCH_SITE = 3_000, 4_000  # of chance, apart from all others
+FEATURE_SITE = 3_000  # of dropout, apart from all others
 
 
 @dataclass(frozen=True)
@@ -95,21 +95,19 @@ class LAGr(nn.Module):
         graph_layers: int = 1,
         edge_width: int = 0,
         positions: str = "sine",
-        stretch: float = 0.0,
         valencies: tuple[int, int] = (0, 0),
         features: int = 0,
-        read_as: Sequence[int] = (),
+        read_by_edges: Sequence[int] = (),
     ) -> None:
         """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
 
         features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
-        stretch: the mean of the gaps between tokens in training, before they are rounded down.
-        read_as: for every word, the one that is read in its place; nothing: all as they are.
+        read_by_edges: for every word, what the edges' encoder reads instead; nothing: the same words.
         """
         super().__init__()
-        self.read_as: Tensor
-        self.register_buffer("read_as", torch.tensor(read_as, dtype=torch.long), persistent=False)
-        self.positions, self.stretch, self.valencies = positions, stretch, valencies
+        self.read_by_edges: Tensor
+        self.register_buffer("read_by_edges", torch.tensor(read_by_edges, dtype=torch.long), persistent=False)
+        self.positions, self.valencies = positions, valencies
         self.graph_layers, self.node_labels, self.edge_labels = graph_layers, node_labels, edge_labels
         self.edge_width = edge_width or aligned(width // edge_labels)
         self.encoders = 2 if encoders == "separate" else 1
@@ -137,39 +135,33 @@ class LAGr(nn.Module):
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
         features (S, B, N, F): what a pretrained encoder says of the tokens, where the model was made for one.
         """
-        *words, places = self.embedded(tokens, lengths, keys, features)
-        nodes, edges, numbers = self.score(self.encode(*words, places), places)
+        nodes, edges, numbers = self.score(self.encode(*self.embedded(tokens, lengths, keys, features)))
         present = are_present(lengths.flatten(), tokens.shape[-1])
         return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1), numbers)
 
     def embedded(
         self, tokens: Tensor, lengths: Tensor, keys: Tensor | None, features: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """What the encoders start from: words (W, B, N, D), lengths (W, B), keys of every layer (layers, W), and where
-        the words stand (W, B, N), if not one after the other.
-        """
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the encoders start from: words (W, B, N, D), lengths (W, B), and keys of every layer (layers, W)."""
 
         def for_each_encoder(x: Tensor) -> Tensor:
             return x[:, None].expand(-1, self.encoders, *x.shape[1:]).flatten(0, 1)
 
-        words = for_each_encoder(self.embed(self.read_as[tokens] if len(self.read_as) else tokens, keys))
+        words = for_each_encoder(self.embed(tokens, keys))
+        if len(self.read_by_edges):  # there are two encoders, that of nodes and that of edges
+            for_edges = self.embed(self.read_by_edges[tokens], keys)
+            words = torch.stack([words[::2], for_edges], dim=1).flatten(0, 1)
         if features is not None:
             projected = self.project(features.to(words.dtype))
             words = words + for_each_encoder(chance.dropout(projected, self.feature_dropout, keys, FEATURE_SITE))
         lengths = for_each_encoder(lengths).contiguous()
-        places = None
         if keys is not None:
-            if self.stretch:
-                places = for_each_encoder(stretched(tokens.shape, self.stretch, keys))
             number = torch.arange(1, 1 + len(self.encode.layers) * self.encoders, dtype=torch.int32, device=keys.device)
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)
-        return words, lengths, keys, places
+        return words, lengths, keys
 
-    def score(self, encoded: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """log π (S·B, M, V), log ρ (S·B, M, M, E) and valencies from encoded sentences (W, B, N, D).
-
-        places (W, B, N): where tokens stand, if not one after the other.
-        """
+    def score(self, encoded: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log π (S·B, M, V), log ρ (S·B, M, M, E) and valencies from encoded sentences (W, B, N, D)."""
         encoded = encoded.view(-1, self.encoders, *encoded.shape[1:])
         for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # the same vectors where the encoder is shared
         S, B, N, _ = for_nodes.shape
@@ -179,9 +171,8 @@ class LAGr(nn.Module):
         queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
         if self.positions == "rotary":
-            token = torch.arange(N, device=encoded.device) if places is None else places[:: self.encoders].flatten(0, 1)
-            token = token.repeat_interleave(self.graph_layers, dim=-1)
-            queries, keys = (rotated(x, token[..., None]) for x in (queries, keys))
+            token = torch.arange(M, device=encoded.device) // self.graph_layers
+            queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
         numbers = None
         if max(self.valencies):
             numbers = self.valency_scorer(for_edges).view(S * B, M, 2, -1)[..., : max(self.valencies)].float()
@@ -213,16 +204,6 @@ def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
         return found
     # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
     return log_softmax(torch.einsum("bjew,bkew->bejk", queries, keys), dim=1).permute(0, 2, 3, 1)
-
-
-def stretched(shape: Sequence[int], mean: float, keys: Tensor) -> Tensor:
-    """Places for S·B·N tokens: in order, with gaps that are exponentially distributed, and rounded down.   shape
-
-    What a word needs is then found by what it is and on which side, and not by its distance: a subject's verb stays
-    its verb when more stands between them than ever in training.
-    """
-    gaps = -torch.log(1 - chance.uniform(tuple(shape), keys, STRETCH_SITE)) * mean
-    return (1 + gaps.floor()).cumsum(-1)
 
 
 def aligned(size: int) -> int:

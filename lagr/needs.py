@@ -89,7 +89,8 @@ def _add(
     ]
     if any(np.isin(labels, edges).any() for labels, _ in views):
         return
-    gains = [its[:, edges] - np.take_along_axis(its, labels[:, None], 1) for labels, its in views]
+    # Only where there is no edge: what is there may be what another node needs.
+    gains = [np.where(labels[:, None] == NULL, its[:, edges] - its[:, :1], -np.inf) for labels, its in views]
     if not loops:
         for gain in gains:
             gain[node] = -np.inf

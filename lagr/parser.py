@@ -443,7 +443,7 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
         *vocab.sizes,
         valencies=vocab.valency_sizes,
         features=features,
-        read_as=vocab.read_as,
+        read_by_edges=vocab.read_by_edges,
         **config.model.options(),
     )
 

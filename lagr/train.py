@@ -163,11 +163,9 @@ class Trainer:
         encoder = pretrained.load(model.pretrained) if model.pretrained else None
         data = pack(examples, self.vocab, model.graph_layers, self.device, encoder)
         first = self._first_alignments(examples, data.batch.alignment)
-        alpha, anonymous = self.config.train.unknown, model.anonymous
-        if not alpha and not anonymous:
+        if not self.config.train.unknown:
             return GraphObjective(data, self.config.align, first, len(self.runs))
-        copied = copied_labels(examples, model.graph_layers) if anonymous else ()
-        forget = Forget(examples, self.vocab, alpha, self.device, anonymous, copied)
+        forget = Forget(examples, self.vocab, self.config.train.unknown, self.device)
         return GraphObjective(data, self.config.align, first, len(self.runs), forget)
 
     def _new_model(self, seed: int) -> LAGr | Seq2Seq:

@@ -32,8 +32,9 @@ class Vocabulary:
     form_tokens: what seq2seq writes forms with. leaving, entering: the valencies of nodes, the first of which is that
     of a node without edges. most: up to which number edges are counted; that number then means as many or more. 0: all.
     copies: whether there is the label *copy*. twins: how far apart they are at most; their edge label comes after all
-    others; 0: there is none. anonymous: words that are read as their shape. reach: how far attention goes in parsing;
-    0: anywhere. loops: whether an edge may lead from a node to itself. needs: edges that nodes of a label always have.
+    others; 0: there is none. anonymous: words of which edges are told the shape alone. reach: how far attention goes
+    in parsing; 0: anywhere. loops: whether an edge may lead from a node to itself. needs: edges that nodes of a label
+    always have.
     """
 
     words: tuple[str, ...]
@@ -67,7 +68,7 @@ class Vocabulary:
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
         left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
-        anonymous: words that labels copy, and that come fewer times than this, are read as their shape.
+        anonymous: of words that labels copy, and that come fewer times than this, edges are told the shape alone.
         reach: the share of the sentences that must be longer than how far attention goes; 0: it goes anywhere.
         needs: how many nodes of a label must have an edge, and all, for the others to need it; 0: none do.
         """
@@ -179,8 +180,8 @@ class Vocabulary:
         return {shape(word) for word in self.words if word not in SHAPES}
 
     @cached_property
-    def read_as(self) -> list[int]:
-        """What each word is read as: itself, or its shape; nothing where all are read as they are."""
+    def read_by_edges(self) -> list[int]:
+        """What each word is for edges: itself, or its shape; nothing where there is no difference."""
         if not self.anonymous:
             return []
         unnamed = set(self.anonymous)

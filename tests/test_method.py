@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -16,13 +15,12 @@ from torch import Tensor
 
 from lagr.align import Target, infer_alignment, noisy_candidates, place, score, swapped
 from lagr.batch import pack
-from lagr.chance import make_keys
 from lagr.datasets import Example
 from lagr.decode import decode
 from lagr.encoders import rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
-from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr, stretched
+from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
 from lagr.twins import TWIN, folded, without_twins
 from lagr.vocab import Vocabulary
 
@@ -296,7 +294,7 @@ def test_the_loss_is_the_negative_log_likelihood() -> None:
     assert strong_loss(dist, target, alignment).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-# Beyond the paper: nodes of equal label change places, twins are folded, names are not read
+# Beyond the paper: nodes of equal label change places, twins are folded, edges don't see names
 
 
 def with_alike(target: Target) -> Target:
@@ -396,29 +394,11 @@ def test_a_graph_that_was_folded_is_decoded_whole() -> None:
     assert decode(without_twins(dist), vocab, sentences=[example.tokens])[0].graph == example.graph
 
 
-def test_stretched_places_keep_their_order_and_have_gaps_of_that_mean() -> None:
-    keys = make_keys(torch.arange(3), 5)
-    places = stretched((3, 400, 30), 1.0, keys)
-    gaps = places.diff(dim=-1) - 1
-    assert gaps.min() == 0 and gaps.max() >= 5 and places[..., 0].min() == 1
-    assert gaps.mean() == pytest.approx(1 / (math.e - 1), abs=0.02)  # of an exponential, rounded down
-    assert places[1:2].equal(stretched((1, 400, 30), 1.0, keys[1:2]))  # a seed has the same beside others as alone
-
-
-@pytest.mark.parametrize("encoders", ["shared", "separate"])
-def test_stretching_changes_what_training_reads_and_nothing_else(encoders: str) -> None:
-    tokens, lengths, keys = torch.tensor([[[2, 3, 4, 5]]]), torch.tensor([[4]]), make_keys(torch.tensor([0]), 1)
-    plain, far = (small_model(encoders=encoders, positions="rotary", dropout=0.0, stretch=s) for s in (0.0, 9.0))
-    far.load_state_dict(plain.state_dict())
-    assert far(tokens, lengths).edge_log_probs.equal(plain(tokens, lengths).edge_log_probs)
-    assert not far(tokens, lengths, keys).edge_log_probs.allclose(plain(tokens, lengths).edge_log_probs)
-
-
-def test_anonymous_words_are_read_alike() -> None:
-    model = small_model(read_as=[0, 1, 2, 3, 4, 5, 6, 6, 6])
-    one, other, another = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8, 5))
-    assert one.edge_log_probs.equal(other.edge_log_probs) and one.node_log_probs.equal(other.node_log_probs)
-    assert not one.node_log_probs.equal(another.node_log_probs)
+def test_edges_see_no_names_and_nodes_do() -> None:
+    model = small_model(read_by_edges=[0, 1, 2, 3, 4, 5, 6, 6, 6])
+    one, other = (model(torch.tensor([[[2, word, 4]]]), torch.tensor([[3]])) for word in (7, 8))
+    assert one.edge_log_probs.equal(other.edge_log_probs)
+    assert not one.node_log_probs.equal(other.node_log_probs)
 
 
 def test_what_is_out_of_reach_changes_nothing() -> None:

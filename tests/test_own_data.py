@@ -234,18 +234,6 @@ def test_rare_words_are_forgotten_often_and_reserved_ones_never() -> None:
     assert vocab.words[vocab.unknown("Ida") - 2] == shape("Ida") == "<Aa>"
 
 
-def test_copied_words_that_are_not_rare_are_anonymous_now_and_then() -> None:
-    rows = [example("the Ida", "Ida")] * 40 + [example("the Ugo", "Ugo")] * 5
-    vocab = Vocabulary.of(rows, copied={"Ida", "Ugo"}, anonymous=10)
-    assert vocab.anonymous == ("Ugo",)
-    forget = Forget(rows, vocab, 0.0, "cpu", anonymous=10, copied={"Ida", "Ugo"})
-    tokens = torch.tensor(vocab.encode(["Ida", "Ugo", "the"])).repeat(1, 8000, 1)
-    shares = (forget(tokens, make_keys(torch.zeros(1), 0)) != tokens).float().mean((0, 1)).tolist()
-    assert shares[0] == pytest.approx(1 / 4, abs=0.02) and shares[1:] == [1.0, 0.0]
-    unnamed = vocab.read_as[vocab.word_numbers["Ugo"]]
-    assert unnamed == vocab.word_numbers["<Aa>"] and vocab.read_as[vocab.word_numbers["Ida"]] != unnamed
-
-
 def test_a_shape_that_no_word_of_training_has_is_read_as_the_nearest() -> None:
     names = Vocabulary.of([example("the Ida", "x")], shapes=True)
     assert names.unknown("R2-D2") == names.unknown("731") == names.word_numbers["<Aa>"]
