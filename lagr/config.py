@@ -316,6 +316,8 @@ def _typed(value: Any, default: Any, name: str, where: str) -> Any:
     elif kind is tuple:
         if (rules := _threes(value)) is not None:
             return rules
+    elif value is False and kind is int:
+        return 0  # model.twins and model.anonymous were switches once: runs of then are read too
     elif not isinstance(value, bool):
         try:
             if kind is float or not isinstance(value, float):
