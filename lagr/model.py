@@ -18,6 +18,7 @@ from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present, rot
 
 NULL = 0
 FEATURE_SITE = 3_000  # of dropout, apart from all others
+NEAR = 2  # tokens on either side from which it is seen that two words are in one list
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,13 @@ class LAGr(nn.Module):
         valencies: tuple[int, int] = (0, 0),
         features: int = 0,
         read_by_edges: Sequence[int] = (),
+        twins: bool = False,
     ) -> None:
         """valencies: how many there are of what leaves a node, and of what enters it; 0: they are not predicted.
 
         features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
         read_by_edges: for every word, what the edges' encoder reads instead; nothing: the same words.
+        twins: the last edge label says that two words are in one list, which is seen from their neighbours alone.
         """
         super().__init__()
         self.read_by_edges: Tensor
@@ -124,6 +127,9 @@ class LAGr(nn.Module):
         self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
         self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
         self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
+        self.twins = twins
+        if twins:
+            self.twin_scorer = Affine(1, (2 * NEAR + 1) * width, graph_layers * 2 * self.edge_width)
         if max(valencies):
             self.valency_scorer = Affine(1, width, graph_layers * 2 * aligned(max(valencies)))
 
@@ -135,7 +141,8 @@ class LAGr(nn.Module):
         keys (S,): what dropout draws from; without them there is none. The S·B sentences come back in one row.
         features (S, B, N, F): what a pretrained encoder says of the tokens, where the model was made for one.
         """
-        nodes, edges, numbers = self.score(self.encode(*self.embedded(tokens, lengths, keys, features)))
+        words, *more = self.embedded(tokens, lengths, keys, features)
+        nodes, edges, numbers = self.score(self.encode(words, *more), words, lengths)
         present = are_present(lengths.flatten(), tokens.shape[-1])
         return GraphDistribution(nodes, edges, present.repeat_interleave(self.graph_layers, dim=1), numbers)
 
@@ -160,8 +167,11 @@ class LAGr(nn.Module):
             keys = scramble(keys[:, None] + number).view(len(keys), -1, self.encoders).transpose(0, 1).flatten(1)
         return words, lengths, keys
 
-    def score(self, encoded: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """log π (S·B, M, V), log ρ (S·B, M, M, E) and valencies from encoded sentences (W, B, N, D)."""
+    def score(self, encoded: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log π (S·B, M, V), log ρ (S·B, M, M, E) and valencies from encoded sentences (W, B, N, D).
+
+        words (W, B, N, D), lengths (S, B): what was encoded.
+        """
         encoded = encoded.view(-1, self.encoders, *encoded.shape[1:])
         for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # the same vectors where the encoder is shared
         S, B, N, _ = for_nodes.shape
@@ -170,6 +180,11 @@ class LAGr(nn.Module):
         node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
         queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
+        if self.twins:
+            beside = neighbourhood(words[self.encoders - 1 :: self.encoders], lengths)
+            of_twins = self.twin_scorer(beside).view(S * B, M, 2, self.edge_width)
+            queries = torch.cat([queries[:, :, :-1], of_twins[:, :, :1]], dim=2)
+            keys = torch.cat([keys[:, :, :-1], of_twins[:, :, 1:]], dim=2)
         if self.positions == "rotary":
             token = torch.arange(M, device=encoded.device) // self.graph_layers
             queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
@@ -204,6 +219,13 @@ def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
         return found
     # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
     return log_softmax(torch.einsum("bjew,bkew->bejk", queries, keys), dim=1).permute(0, 2, 3, 1)
+
+
+def neighbourhood(words: Tensor, lengths: Tensor) -> Tensor:
+    """Every token with those NEAR it, side by side; beyond the ends are zeros.   (S, B, N, D) → (S, B, N, 5·D)"""
+    N = words.shape[2]
+    words = torch.nn.functional.pad(words * are_present(lengths, N)[..., None], (0, 0, NEAR, NEAR))
+    return torch.cat([words[:, :, shift : shift + N] for shift in range(2 * NEAR + 1)], dim=-1)
 
 
 def aligned(size: int) -> int:

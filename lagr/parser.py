@@ -444,6 +444,7 @@ def build(config: Config, vocab: Vocabulary) -> LAGr | Seq2Seq:
         valencies=vocab.valency_sizes,
         features=features,
         read_by_edges=vocab.read_by_edges,
+        twins=bool(vocab.twins),
         **config.model.options(),
     )
 

@@ -121,7 +121,7 @@ def test_rotated_products_depend_on_distances_alone() -> None:
     assert abs(near - other) > 1e-3
 
 
-@pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valencies": (5, 7)}])
+@pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valencies": (5, 7)}, {"twins": True}])
 @pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
 def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
     encoder: str, encoders: str, graph_layers: int, beyond: dict[str, Any]
@@ -376,6 +376,18 @@ def test_what_is_said_of_the_first_is_said_of_all_twins() -> None:
     assert dist.valency_log_probs is not None and found.valency_log_probs is not None
     assert found.valency_log_probs[0].equal(dist.valency_log_probs[0][first])
     assert found.valency_log_probs[1].equal(dist.valency_log_probs[1])
+
+
+@pytest.mark.parametrize("encoders", ["shared", "separate"])
+def test_whether_words_are_twins_is_seen_from_their_neighbours_alone(encoders: str) -> None:
+    model = small_model(encoders=encoders, twins=True)
+    queries: list[Tensor] = []
+    model.twin_scorer.register_forward_hook(lambda module, inputs, output: queries.append(output))
+    for words in ([2, 3, 4, 5, 6, 7, 8], [8, 3, 4, 5, 6, 7, 8], [2, 3, 4, 5, 6, 7, 2]):
+        model(torch.tensor([[words]]), torch.tensor([[7]]))
+    first, other_start, other_end = (found[0, 0] for found in queries)
+    assert first[3:].equal(other_start[3:]) and not first[:3].allclose(other_start[:3])
+    assert first[:4].equal(other_end[:4]) and not first[4:].allclose(other_end[4:])
 
 
 def test_a_graph_that_was_folded_is_decoded_whole() -> None:
