@@ -1,11 +1,13 @@
 """What lies behind the figures, as in the paper's appendix: accuracy by category, kinds of errors, convergence.
 
 These come from results/ (see lagr.results), as Markdown and pictures. `pictures_of` draws what a trained parser makes
-of sentences: for two graph layers, the paper's tables of learned alignments as pictures.
+of sentences: for two graph layers, the paper's tables of learned alignments as pictures. `placement_table` counts on
+which words it places each label.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Found = dict[str, results.Result]  # the rows that were run → what came out
 FITS = 98.0  # % of the training data, where a row has no threshold of its own; the paper's, for both corpora
 LONGEST = 14  # tokens of a sentence that is drawn
+PLACED, WORDS, LONGEST_LABEL = 2_000, 5, 44  # sentences, words and characters of a table of placements
 
 
 def found(folder: Path, rows: Iterable[Row]) -> Found:
@@ -165,6 +168,32 @@ def pictures_of(parser: Parser, examples: Sequence[Example], count: int = 3) -> 
             gold = parser.align([example])[0].graph
             pictures[f"{kind}-{seen[kind]}"] = _gold_and_predicted(parse.tokens, [gold, parse.graph], layers)
     return pictures
+
+
+def placement_table(parser: Parser, examples: Sequence[Example], most: int = PLACED) -> str:
+    """On which words a model places the nodes of each label, when it is given the graphs: its learned alignments.
+
+    Nodes that copy their word can sit nowhere else, and are left out.
+    """
+    layers = parser.model.graph_layers
+    on: dict[str, Counter[str]] = {}
+    for example in parser.align(examples[:: max(1, len(examples) // most)][:most]):
+        for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
+            word = example.tokens[slot // layers]
+            if not parser.vocab.is_copied(label):
+                on.setdefault(label, Counter())[word] += 1
+    lines = [["label", "nodes", "on the word"]]
+    for label, words in sorted(on.items(), key=lambda item: (-item[1].total(), item[0])):
+        shares = (f"{word} {100 * times / words.total():.0f} %" for word, times in words.most_common(WORDS))
+        rest = ", …" if len(words) > WORDS else ""
+        lines.append([f"`{_short(label)}`", str(words.total()), ", ".join(shares) + rest])
+    return _markdown(lines)
+
+
+def _short(label: str) -> str:
+    """The end of a long label, which says most of it, for a cell of a table."""
+    short = label if len(label) <= LONGEST_LABEL else "…" + label[1 - LONGEST_LABEL :]
+    return short.replace("|", "\\|")
 
 
 def report(rows: Found, images: Path) -> str:

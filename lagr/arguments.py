@@ -161,13 +161,13 @@ def build_parser() -> argparse.ArgumentParser:
     analyse = verb(
         "analyse",
         verbs_research.analyse,
-        "accuracy by category, kinds of errors, convergence, depth; pictures of predictions",
+        "accuracy by category, kinds of errors, convergence, depth; learned alignments; pictures of predictions",
     )
     analyse.add_argument(
         "names",
         nargs="+",
         metavar="TABLE|ROW|RUN",
-        help="results of rows, or a run whose predictions are drawn; --depth: runs, or folders that hold seeds",
+        help="results of rows, or a run: where it places nodes, predictions drawn; --depth: runs, or folders of seeds",
     )
     analyse.add_argument("--split", default="dev", help="RUN: whose sentences are drawn; default: dev")
     analyse.add_argument("--results", metavar="DIR", default="results", help="where results lie; default: results")

@@ -63,7 +63,9 @@ def analyse(options: argparse.Namespace) -> None:
     from lagr.parser import load, only_lagr
 
     parser = only_lagr(load(name, device()), "lagr analyse")
-    pictures = analyse.pictures_of(parser, split_of(source_of(parser.config, options.data), options.split))
+    examples = split_of(source_of(parser.config, options.data), options.split)
+    print(analyse.placement_table(parser, examples), end="\n\n")
+    pictures = analyse.pictures_of(parser, examples)
     for file in analyse.write(pictures, Path(options.out)):
         print(file)
 

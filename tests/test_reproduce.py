@@ -10,14 +10,19 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from lagr import config, reproduce, results, runs, tables
+from lagr.analyse import placement_table
 from lagr.cli import main
+from lagr.datasets import Example
 from lagr.graph import Graph, blindly_isomorphic
+from lagr.parser import Parser
 from lagr.rows import COGS, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+from lagr.vocab import Vocabulary
 
 ROOT = Path(__file__).parent.parent
 # A model that is trained in a second. LSTMs and Transformers take these settings alike.
@@ -350,8 +355,21 @@ def test_the_analysis_is_of_every_seed(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_predictions_of_a_run_are_drawn(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = lagr("analyse", str(small_run), "--split", "gen", "--out", str(tmp_path), capsys=capsys)
-    files = [Path(line) for line in out.splitlines()]
-    assert status == 0 and files, err
+    table, _, drawn = out.partition("\n\n")
+    files = [Path(line) for line in drawn.splitlines()]
+    assert status == 0 and files and table.startswith("| label | nodes | on the word |"), err
     for file in files:
         gold = ">gold<" in file.read_text()
         assert gold == file.name.startswith("wrong") and (gold or file.name.startswith("right"))
+
+
+def test_labels_are_counted_on_the_words_that_a_model_places_them_on() -> None:
+    graphs = [Graph(("Ida", "edit", "x" * 60), slots=(0, slot, 5)) for slot in (2, 2, 3, 4)]
+    examples = [Example(("Ida", "edited", "films"), graph) for graph in graphs]
+    vocab = Vocabulary.of(examples, copied={"Ida"})
+    placed = SimpleNamespace(vocab=vocab, model=SimpleNamespace(graph_layers=2), align=lambda some: list(some))
+    table = placement_table(cast(Parser, placed), examples)
+    assert table.splitlines()[2:] == [
+        "| `edit` | 4 | edited 75 %, films 25 % |", f"| `…{'x' * 43}` | 4 | films 100 % |"
+    ]  # fmt: skip
+    assert "| `edit` | 2 |" in placement_table(cast(Parser, placed), examples, most=2)
