@@ -18,7 +18,6 @@ from lagr.datasets import Example
 from lagr.matching import best_assignment
 
 ROUNDS = 6
-CERTAIN = 1e3  # more than all other nodes of a sentence can gain together
 LEAST = 1e-6  # a probability that a logarithm can be taken of
 
 
@@ -38,9 +37,10 @@ def associated_alignments(
         nodes, tokens = example.graph.nodes, [word.lower() for word in example.tokens]
         gain = np.log([[given.get((w, s), 0.0) + LEAST for w in tokens] for s in nodes], dtype=np.float32)
         gain = gain.reshape(len(nodes), len(tokens))
+        certain = 1 - len(nodes) * np.log(LEAST)  # more than all other nodes of the sentence can gain together
         for j, label in enumerate(nodes):
             if is_copied(label):
-                gain[j] = [CERTAIN * (token == label) for token in example.tokens]
+                gain[j] = [certain * (token == label) for token in example.tokens]
         gain = gain.repeat(graph_layers, axis=1)
         # Which layer a node takes says nothing by itself; a tiny preference makes equal columns choose alike.
         layer = np.tile(np.arange(graph_layers), len(tokens))

@@ -16,7 +16,7 @@ from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
 from lagr.pretrained import Pretrained
-from lagr.twins import TWIN, folded
+from lagr.twins import folded
 from lagr.vocab import Vocabulary
 
 NOT_COPIED = -1
@@ -90,12 +90,11 @@ def pack(
 ) -> Packed:
     """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
     edges_of = [
-        folded(e.graph, known_places(e, vocab, graph_layers), vocab.twins) if vocab.twins else e.graph.edges
+        folded(e.graph, known_places(e, vocab, graph_layers), vocab.twins) if vocab.twins else (e.graph.edges, ())
         for e in examples
     ]
-    sizes = np.array(
-        [(len(e.tokens), len(e.graph.nodes), len(its)) for e, its in zip(examples, edges_of, strict=True)], np.int64
-    )
+    numbers = [len(own) + len(twins) for own, twins in edges_of]
+    sizes = np.array([(len(e.tokens), len(e.graph.nodes), n) for e, n in zip(examples, numbers, strict=True)], np.int64)
     n, (N, J, G) = len(examples), sizes.max(axis=0).clip(min=1)
     tokens, nodes = np.zeros((n, N), np.int64), np.zeros((n, J), np.int64)
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
@@ -111,9 +110,10 @@ def pack(
                     nodes[row, j], copied[row, j] = vocab.copy, _word_to_copy(label, example, vocab)
                 else:
                     nodes[row, j] = vocab.node_numbers[label]
-            for g, (source, name, target) in enumerate(edges_of[row]):
-                number = vocab.twin if vocab.twins and name == TWIN else vocab.edge_numbers[name]
-                edges[:, row, g] = source, number, target
+            own, twins = edges_of[row]
+            named = [(source, vocab.edge_numbers[name], target) for source, name, target in own]
+            for g, edge in enumerate([*named, *((last, vocab.twin, node) for last, node in twins)]):
+                edges[:, row, g] = edge
             if vocab.leaving:
                 valencies[:, row, : len(graph.nodes)] = vocab.valencies(graph)
         except KeyError as error:

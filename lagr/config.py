@@ -193,6 +193,8 @@ def check(config: Config) -> None:
         raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
     if model.anonymous and not (config.data.copy and model.encoders == "separate"):
         raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
+    if model.needs and model.valency:
+        raise ConfigError("model.needs does nothing with model.valency, which chooses all edges; set one of them to 0")
     if max(train.seed, config.data.seed) >= 2**30:
         raise ConfigError("a seed must be below 2^30")
     if model.reach >= 1:
@@ -316,8 +318,8 @@ def _typed(value: Any, default: Any, name: str, where: str) -> Any:
     elif kind is tuple:
         if (rules := _threes(value)) is not None:
             return rules
-    elif value is False and kind is int:
-        return 0  # model.twins and model.anonymous were switches once: runs of then are read too
+    elif value is False and name in ("model.twins", "model.anonymous"):
+        return 0  # they were switches once: runs of then that had them off are read too
     elif not isinstance(value, bool):
         try:
             if kind is float or not isinstance(value, float):

@@ -16,7 +16,7 @@ from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
 from lagr.needs import completed
-from lagr.rules import Limits, Rulebook, broken, obeying
+from lagr.rules import Limits, Rulebook, broken, obey
 from lagr.valency import Valencies, best_edges
 from lagr.vocab import Vocabulary
 
@@ -63,10 +63,11 @@ def decode(
         labels[at_edge] = edge_labels
     if dist.valency_log_probs is None:
         wholes = (node_best * dist.slots).sum(1) + (edge_best * dist.pairs).sum((1, 2))
-        if vocab.needs:
-            likeliest, labels = labels, completed(dist, occupied, labels, vocab)
+        if together:
+            likeliest, labels = labels, completed(dist, occupied, labels, vocab) if vocab.needs else labels.clone()
+            if limits is not None:
+                obey(dist, occupied, labels, limits)
             wholes = wholes - lost(dist, likeliest, labels)
-        wholes = wholes - obeying(dist, occupied, labels, limits) if limits is not None else wholes
     else:
         labels, numbers, chosen_again, unknown = agreeing(dist, occupied, labels, vocab, limits)
         wholes = dist.log_prob(GraphLabels(dist.node_log_probs.argmax(-1) * dist.slots, labels, numbers))

@@ -16,7 +16,7 @@ import torch
 from lagr.batch import Bucket
 from lagr.config import Config
 from lagr.errors import ConfigError, DataError
-from lagr.model import LAGr
+from lagr.model import NEAR, LAGr
 from lagr.seq2seq import Seq2Seq
 
 GIB = 2**30
@@ -49,6 +49,9 @@ def training_bytes(config: Config, model: LAGr | Seq2Seq, bucket: Bucket, exampl
     vectors = 6 * S * B * N * model.edge_keys.weight.shape[2] * (HALF if bf16 else FLOAT)
     of_pair = 2 if bf16 else 4  # a GPU's kernel keeps no scores, only logarithms and their gradient
     pairs = S * B * M * M * (of_pair * E * FLOAT + 3 * LONG)
+    # Words with their neighbours, which are kept, their gradient, and what joins the twins' scores to the others.
+    twins = 2 * (2 * NEAR + 1) * D + 2 * model.edge_keys.weight.shape[2] if model.twins else 0
+    vectors += S * B * N * twins * (HALF if bf16 else FLOAT)
     weak = align.supervision == "weak"
     noise = 10 * S * B * align.candidates * J * M * FLOAT if weak else 0
     remembered = S * examples * J * LONG if weak else 0

@@ -105,7 +105,8 @@ class LAGr(nn.Module):
 
         features: size of the vectors that a pretrained encoder gives of every token; 0: there is none.
         read_by_edges: for every word, what the edges' encoder reads instead; nothing: the same words.
-        twins: the last edge label says that two words are in one list, which is seen from their neighbours alone.
+        twins: the last edge label says that two words are in one list, which is seen from their neighbours alone (and,
+        with sine positions, from where they stand).
         """
         super().__init__()
         self.read_by_edges: Tensor
@@ -125,8 +126,9 @@ class LAGr(nn.Module):
                 self.encoders, width, encoder_layers, heads, feedforward or width, dropout, positions == "rotary"
             )
         self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
-        self.edge_queries = Affine(1, width, graph_layers * edge_labels * self.edge_width)
-        self.edge_keys = Affine(1, width, graph_layers * edge_labels * self.edge_width)
+        self.encoded_labels = edge_labels - twins  # edge labels that are scored from what is encoded
+        self.edge_queries = Affine(1, width, graph_layers * self.encoded_labels * self.edge_width)
+        self.edge_keys = Affine(1, width, graph_layers * self.encoded_labels * self.edge_width)
         self.twins = twins
         if twins:
             self.twin_scorer = Affine(1, (2 * NEAR + 1) * width, graph_layers * 2 * self.edge_width)
@@ -176,15 +178,15 @@ class LAGr(nn.Module):
         for_nodes, for_edges = encoded[:, 0], encoded[:, -1]  # the same vectors where the encoder is shared
         S, B, N, _ = for_nodes.shape
         # A token's L slots stand side by side, so slot = token · L + layer whatever the padding.
-        M, of_pair = N * self.graph_layers, (self.edge_labels, self.edge_width)
+        M, of_pair = N * self.graph_layers, (self.encoded_labels, self.edge_width)
         node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
         queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
         if self.twins:
             beside = neighbourhood(words[self.encoders - 1 :: self.encoders], lengths)
             of_twins = self.twin_scorer(beside).view(S * B, M, 2, self.edge_width)
-            queries = torch.cat([queries[:, :, :-1], of_twins[:, :, :1]], dim=2)
-            keys = torch.cat([keys[:, :, :-1], of_twins[:, :, 1:]], dim=2)
+            queries = torch.cat([queries, of_twins[:, :, :1]], dim=2)
+            keys = torch.cat([keys, of_twins[:, :, 1:]], dim=2)
         if self.positions == "rotary":
             token = torch.arange(M, device=encoded.device) // self.graph_layers
             queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))

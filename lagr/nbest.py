@@ -36,13 +36,14 @@ from lagr.copying import tokens_at
 from lagr.decode import Decoded, decode
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
+from lagr.needs import lacking
 from lagr.rules import MOST, Limits, Rulebook
 from lagr.valency import EDGE_WEIGHT, Effort, Valencies, best_choices
 from lagr.vocab import Vocabulary
 
 # With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
 EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
-MOST_BROKEN = 1_000  # with rules: edges between certain nodes that are looked at for those that keep them
+MOST_BROKEN = 1_000  # with rules or needs: graphs that are looked at for those that keep them
 
 
 class Ranked(NamedTuple):
@@ -80,13 +81,18 @@ def nbest(
     """
     alone = dist.valency_log_probs is None  # labels are, so that every graph's probability follows from the best one's
     firsts = decode(dist, vocab, calibration, sentences, rules)
-    plain = decode(dist, vocab, PLAIN, sentences, None if alone else rules)
+    plain = decode(dist, replace(vocab, needs=()), PLAIN, sentences, None if alone else rules)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
-        best, left, seen = [first], 1 - first.probability, {_key(first.graph)}
+        best, left, seen, broken = [first], 1 - first.probability, {_key(first.graph)}, 0
         ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
+            if vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab):
+                broken += 1
+                if broken == MOST_BROKEN:
+                    break
+                continue
             whole = raw.probability * math.exp(least - ranked.loss)
             one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
             if _key(one.graph) in seen:  # the first, or a label that is one of the vocabulary and copied too

@@ -2,13 +2,15 @@
 
 In CFQ a predicate has an agent, and all but classes have a theme; no node stands alone. A parse that lacks such an edge
 is wrong for sure, and the model knows which one is likeliest: that one is added. What training shows of a label fewer
-than `least` times is not taken for a law.
+than `least` times is not taken for a law. Neither is anything that a user's rules forbid: they are kept afterwards, and
+where they change a sentence's edges, what was added to it is gone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from lagr.vocab import Vocabulary
 
 LEAVES, ENTERS = 0, 1
-AS_LIKELY = 1e-4  # twins are told the same, but for rounding
 
 
 class Need(NamedTuple):
@@ -51,23 +52,23 @@ def needs_of(examples: Sequence[Example], vocab: Vocabulary, least: int) -> tupl
 def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: Vocabulary) -> Tensor:
     """The edges, with those added that nodes need and lack, the likeliest each time.   (B, M), (B, M, M) → (B, M, M)
 
-    labels: the likeliest edge of every pair. Of edges that are as likely, as those to twins are, all are added.
+    labels: the likeliest edge of every pair. Of edges that are as likely, as those to twins are, all are added. Where
+    training has no edge from a node to itself, there is none, and it meets no need.
     """
-    if not vocab.needs:
-        return labels
+    labels = labels.clone()
+    if not vocab.loops:
+        labels.diagonal(dim1=1, dim2=2).zero_()
     nodes = dist.node_log_probs.argmax(-1) * occupied
-    size, E = vocab.sizes[1], dist.edge_log_probs.shape[-1]
-    needed = torch.zeros(size, 2, E, dtype=torch.bool, device=labels.device)
-    needed[tuple(torch.tensor(vocab.needs, device=labels.device).T)] = True
+    E, table = dist.edge_log_probs.shape[-1], _table(vocab.needs, vocab.sizes[1], len(vocab.edge_labels) + 1)
+    needed = torch.from_numpy(table).to(labels.device)
     ways = (labels, labels.transpose(1, 2))
     there = torch.stack([torch.stack([(way == e).any(2) for e in range(E)], 2) for way in ways], 2)  # (B, M, 2, E)
     there[..., NULL] = there[..., 1:].any(-1).any(-1, keepdim=True)
     lacks = (needed[nodes] & ~there & occupied[:, :, None, None]).flatten(1).any(1)
-    labels = labels.clone()
     for b in lacks.nonzero()[:, 0].tolist():
         at = occupied[b].nonzero()[:, 0]
         log_probs = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
-        of_nodes, table = nodes[b, at].tolist(), needed.cpu().numpy()
+        of_nodes = nodes[b, at].tolist()
         chosen = labels[b, at[:, None], at].cpu().numpy()
         for node, number in enumerate(of_nodes):
             for way, edge in np.argwhere(table[number]).tolist():
@@ -78,6 +79,24 @@ def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: 
                 _add(chosen, log_probs, node, (LEAVES, ENTERS), range(1, E), vocab.loops)
         labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(chosen)).to(labels.device)
     return labels
+
+
+def lacking(nodes: np.ndarray, edges: np.ndarray, vocab: Vocabulary) -> bool:
+    """Whether a graph, given by the labels of n nodes and n·n pairs, is none that `completed` would leave."""
+    E = len(vocab.edge_labels) + 1
+    if not vocab.loops and edges.diagonal().any():
+        return True
+    there: np.ndarray = np.stack([(way[..., None] == np.arange(E)).any(1) for way in (edges, edges.T)], axis=1)
+    there[..., NULL] = (edges | edges.T).any(1)[:, None]
+    return bool((_table(vocab.needs, vocab.sizes[1], E)[nodes] & ~there).any())
+
+
+@lru_cache(maxsize=16)
+def _table(needs: tuple[Need, ...], node_labels: int, edge_labels: int) -> np.ndarray:
+    """(V, 2, E), True for every need."""
+    table = np.zeros((node_labels, 2, edge_labels), bool)
+    table[tuple(np.array(needs, np.int64).reshape(-1, 3).T)] = True
+    return table
 
 
 def _add(
@@ -97,5 +116,5 @@ def _add(
     best = max(gain.max() for gain in gains)
     if np.isfinite(best):
         for (labels, _), gain in zip(views, gains, strict=True):
-            for other, which in np.argwhere(gain >= best - AS_LIKELY).tolist():
+            for other, which in np.argwhere(gain == best).tolist():
                 labels[other] = edges[which]

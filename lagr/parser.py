@@ -291,7 +291,7 @@ class Parser(SentenceParser):
         aligned, settings = [], self.config.align
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
-                some = [examples[row] for row in rows]
+                some = [replace(examples[row], graph=examples[row].graph.with_slots(None)) for row in rows]
                 batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
                 features = None if batch.features is None else batch.features[None]
                 dist = self.model(batch.tokens[None], batch.lengths[None], features=features)

@@ -248,22 +248,18 @@ class Limits:
         return found[0], found[1]
 
 
-def obeying(dist: Any, occupied: Any, labels: Any, limits: Sequence[Limits]) -> Any:
-    """Chooses the edges of those sentences again that break rules, in place; and how much less likely that is.   (B,)
+def obey(dist: Any, occupied: Any, labels: Any, limits: Sequence[Limits]) -> None:
+    """Chooses the edges of those sentences again that break rules, in place.
 
-    labels (B, M, M): the likeliest of every pair of slots that hold nodes.
+    labels (B, M, M): the label of every pair of slots that hold nodes.
     """
     import torch
 
-    lost = torch.zeros(len(labels), dtype=dist.edge_log_probs.dtype, device=labels.device)
     for b in broken(labels, occupied, limits):
         at = occupied[b].nonzero()[:, 0]
-        edges = dist.edge_log_probs[b][at][:, at]
-        numbers = edges.double().cpu().numpy()
+        numbers = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
         best = torch.from_numpy(limits[b].best_edges(numbers[..., 1:] - numbers[..., :1])).to(labels.device)
         labels[b, at[:, None], at] = best
-        lost[b] = (edges.amax(-1) - edges.gather(-1, best[..., None])[..., 0]).sum()
-    return lost
 
 
 def broken(labels: Any, occupied: Any, limits: Sequence[Limits]) -> list[int]:

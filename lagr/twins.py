@@ -20,11 +20,11 @@ from torch import Tensor
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
 
-TWIN = "twin"
 
-
-def folded(graph: Graph, places: Sequence[int | None], apart: int) -> tuple[Edge, ...]:
-    """The edges of a graph, of which twins have one each, from the twin before.
+def folded(
+    graph: Graph, places: Sequence[int | None], apart: int
+) -> tuple[tuple[Edge, ...], tuple[tuple[int, int], ...]]:
+    """The edges of a graph but for those of twins, of which the first has them; and each other with the one before.
 
     places: the token of every node, where it is known. apart: how many tokens further the next twin is at most.
     """
@@ -33,7 +33,7 @@ def folded(graph: Graph, places: Sequence[int | None], apart: int) -> tuple[Edge
         placed = sorted((place, node) for node in group if (place := places[node]) is not None)
         before |= {node: last for (at, last), (place, node) in pairwise(placed) if at < place <= at + apart}
     kept = (edge for edge in graph.edges if edge.source not in before and edge.target not in before)
-    return (*kept, *(Edge(last, TWIN, node) for node, last in before.items()))
+    return tuple(kept), tuple((last, node) for node, last in before.items())
 
 
 def _groups(graph: Graph) -> Iterator[list[int]]:

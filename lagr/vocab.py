@@ -67,7 +67,7 @@ class Vocabulary:
         """All words and labels of some examples, sorted, so that equal data gives equal numbers.
 
         valency: also their nodes' valencies, with edges of a label counted up to so many. copied: node labels that are
-        left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: they have an edge label.
+        left to *copy*, if there is to be one. shapes: unknown words are told apart. twins: how far apart they may be.
         anonymous: of words that labels copy, and that come fewer times than this, edges are told the shape alone.
         reach: the share of the sentences that must be longer than how far attention goes; 0: it goes anywhere.
         needs: how many nodes of a label must have an edge, and all, for the others to need it; 0: none do.

@@ -21,7 +21,7 @@ from lagr.encoders import rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
-from lagr.twins import TWIN, folded, without_twins
+from lagr.twins import folded, without_twins
 from lagr.vocab import Vocabulary
 
 
@@ -143,9 +143,10 @@ def test_one_sentence_alone_is_the_same_in_a_batch_and_padding_changes_nothing(
                 torch.testing.assert_close(alone.valency_log_probs[0, :m], wanted, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("twins", [False, True])
 @pytest.mark.parametrize(("encoder", "encoders", "graph_layers"), KINDS)
-def test_every_parameter_learns(encoder: str, encoders: str, graph_layers: int) -> None:
-    model = small_model(encoder, encoders, graph_layers).train()
+def test_every_parameter_learns(encoder: str, encoders: str, graph_layers: int, twins: bool) -> None:
+    model = small_model(encoder, encoders, graph_layers, twins=twins).train()
     tokens = torch.randint(2, 9, (4, 5))
     target = random_target([3, 2, 3, 1], V=5)
     dist = model(tokens[None], torch.tensor([[5, 3, 4, 1]]), keys=torch.tensor([3], dtype=torch.int32))
@@ -349,15 +350,18 @@ def list_of_three() -> Graph:
 
 
 def test_of_twins_the_first_keeps_its_edges_and_each_other_has_one_from_the_one_before() -> None:
+    def fold(*places: int | None) -> tuple[set[Edge], set[tuple[int, int]]]:
+        edges, twins = folded(list_of_three(), places, 3)
+        return set(edges), set(twins)
+
     kept = {Edge(0, "agent", 1), Edge(0, "agent", 5)}
-    assert set(folded(list_of_three(), [0, 1, 2, 4, 6, 7], 3)) == {
-        *kept, Edge(1, "theme", 2), Edge(2, TWIN, 3), Edge(3, TWIN, 4)
-    }  # fmt: skip
-    too_far = {*kept, Edge(1, "theme", 2), Edge(2, TWIN, 3), Edge(1, "theme", 4)}
-    assert set(folded(list_of_three(), [0, 1, 2, 4, 8, 9], 3)) == too_far
-    backwards = {*kept, Edge(1, "theme", 4), Edge(4, TWIN, 3), Edge(3, TWIN, 2)}
-    assert set(folded(list_of_three(), [0, 1, 9, 7, 5, 2], 3)) == backwards
-    assert set(folded(list_of_three(), [None] * 6, 3)) == set(list_of_three().edges)
+    assert fold(0, 1, 2, 4, 6, 7) == ({*kept, Edge(1, "theme", 2)}, {(2, 3), (3, 4)})
+    assert fold(0, 1, 2, 4, 8, 9) == (
+        {*kept, Edge(1, "theme", 2), Edge(1, "theme", 4)},
+        {(2, 3)},
+    )  # the last is too far
+    assert fold(0, 1, 9, 7, 5, 2) == ({*kept, Edge(1, "theme", 4)}, {(4, 3), (3, 2)})  # in the order of the sentence
+    assert fold(*[None] * 6) == (set(list_of_three().edges), set())
 
 
 def test_what_is_said_of_the_first_is_said_of_all_twins() -> None:
@@ -380,14 +384,22 @@ def test_what_is_said_of_the_first_is_said_of_all_twins() -> None:
 
 @pytest.mark.parametrize("encoders", ["shared", "separate"])
 def test_whether_words_are_twins_is_seen_from_their_neighbours_alone(encoders: str) -> None:
-    model = small_model(encoders=encoders, twins=True)
-    queries: list[Tensor] = []
-    model.twin_scorer.register_forward_hook(lambda module, inputs, output: queries.append(output))
-    for words in ([2, 3, 4, 5, 6, 7, 8], [8, 3, 4, 5, 6, 7, 8], [2, 3, 4, 5, 6, 7, 2]):
+    model = small_model(encoders=encoders, twins=True, positions="rotary")
+    scores: list[Tensor] = []
+    model.twin_scorer.register_forward_hook(lambda module, inputs, output: scores.append(output))
+    for words in ([2, 3, 4, 5, 6, 7, 8], [8, 3, 4, 5, 6, 7, 8], [2, 3, 4, 5, 6, 7, 2], [2, 2, 2, 3, 4, 5, 6]):
         model(torch.tensor([[words]]), torch.tensor([[7]]))
-    first, other_start, other_end = (found[0, 0] for found in queries)
+    first, other_start, other_end, later = (found[0, 0] for found in scores)
     assert first[3:].equal(other_start[3:]) and not first[:3].allclose(other_start[:3])
     assert first[:4].equal(other_end[:4]) and not first[4:].allclose(other_end[4:])
+    torch.testing.assert_close(first[2], later[4])  # the same neighbours, elsewhere
+
+
+def test_an_edge_label_of_ones_own_may_be_called_anything() -> None:
+    example = Example(tuple("abcde"), Graph(("a", "b", "c"), (Edge(0, "twin", 1), Edge(0, "twin", 2))))
+    vocab = Vocabulary.of([example], copied=set("abc"), twins=3)
+    (labels,) = pack([example], vocab, 1).batch.target.labels.tolist()
+    assert sorted(labels) == [vocab.edge_numbers["twin"], vocab.twin]
 
 
 def test_a_graph_that_was_folded_is_decoded_whole() -> None:
