@@ -60,24 +60,24 @@ def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: 
         labels.diagonal(dim1=1, dim2=2).zero_()
     nodes = dist.node_log_probs.argmax(-1) * occupied
     E, table = dist.edge_log_probs.shape[-1], _table(vocab.needs, vocab.sizes[1], len(vocab.edge_labels) + 1)
-    needed = torch.from_numpy(table).to(labels.device)
     ways = (labels, labels.transpose(1, 2))
     there = torch.stack([torch.stack([(way == e).any(2) for e in range(E)], 2) for way in ways], 2)  # (B, M, 2, E)
     there[..., NULL] = there[..., 1:].any(-1).any(-1, keepdim=True)
-    lacks = (needed[nodes] & ~there & occupied[:, :, None, None]).flatten(1).any(1)
-    for b in lacks.nonzero()[:, 0].tolist():
-        at = occupied[b].nonzero()[:, 0]
-        log_probs = dist.edge_log_probs[b][at][:, at].double().cpu().numpy()
-        of_nodes = nodes[b, at].tolist()
-        chosen = labels[b, at[:, None], at].cpu().numpy()
-        for node, number in enumerate(of_nodes):
-            for way, edge in np.argwhere(table[number]).tolist():
-                if edge != NULL:
-                    _add(chosen, log_probs, node, (way,), (edge,), vocab.loops)
-        for node, number in enumerate(of_nodes):  # what still stands alone
-            if table[number, LEAVES, NULL]:
-                _add(chosen, log_probs, node, (LEAVES, ENTERS), range(1, E), vocab.loops)
-        labels[b, at[:, None], at] = torch.from_numpy(np.ascontiguousarray(chosen)).to(labels.device)
+    lacks = torch.from_numpy(table).to(labels.device)[nodes] & ~there & occupied[:, :, None, None]
+    rows = lacks.flatten(1).any(1).nonzero()[:, 0]
+    # All that is needed of these sentences at once: a few of many, and a device answers slowly.
+    chosen, held, lacked = (some[rows].cpu().numpy() for some in (labels, occupied, lacks))
+    for edges, log_probs, nodes_here, needs in zip(
+        chosen, dist.edge_log_probs[rows].cpu().numpy(), held, lacked, strict=True
+    ):
+        needed = np.argwhere(needs).tolist()
+        for node, way, edge in needed:
+            if edge != NULL:
+                _add(edges, log_probs, nodes_here, node, (way,), (edge,), vocab.loops)
+        for node, _, edge in needed:
+            if edge == NULL:  # and that it still stands alone is looked at there
+                _add(edges, log_probs, nodes_here, node, (LEAVES, ENTERS), range(1, E), vocab.loops)
+    labels[rows] = torch.from_numpy(chosen).to(labels.device)
     return labels
 
 
@@ -100,19 +100,28 @@ def _table(needs: tuple[Need, ...], node_labels: int, edge_labels: int) -> np.nd
 
 
 def _add(
-    chosen: np.ndarray, log_probs: np.ndarray, node: int, ways: Sequence[int], edges: Sequence[int], loops: bool
+    chosen: np.ndarray,
+    log_probs: np.ndarray,
+    held: np.ndarray,
+    node: int,
+    ways: Sequence[int],
+    edges: Sequence[int],
+    loops: bool,
 ) -> None:
-    """Gives the node an edge of one of these labels, leaving or entering it, if it has none."""
+    """Gives the node an edge of one of these labels, leaving or entering it, if it has none.
+
+    chosen (M, M), log_probs (M, M, E); held (M,): the slots that hold nodes.
+    """
     views = [
         (chosen[node], log_probs[node]) if way == LEAVES else (chosen[:, node], log_probs[:, node]) for way in ways
     ]
-    if any(np.isin(labels, edges).any() for labels, _ in views):
+    if any((labels == edge).any() for labels, _ in views for edge in edges):
         return
-    # Only where there is no edge: what is there may be what another node needs.
-    gains = [np.where(labels[:, None] == NULL, its[:, edges] - its[:, :1], -np.inf) for labels, its in views]
-    if not loops:
-        for gain in gains:
-            gain[node] = -np.inf
+    gains = []
+    for labels, its in views:
+        free = held & (labels == NULL)  # only where there is no edge: what is there may be what another node needs
+        free[node] &= loops
+        gains.append(np.where(free[:, None], its[:, edges] - its[:, :1], -np.inf))
     best = max(gain.max() for gain in gains)
     if np.isfinite(best):
         for (labels, _), gain in zip(views, gains, strict=True):
