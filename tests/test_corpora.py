@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ from torch.nn.functional import one_hot
 from lagr.align import place
 from lagr.batch import known_places, pack
 from lagr.copying import copied_labels
-from lagr.datasets import check, open_source, tokenize
+from lagr.datasets import Example, check, open_source, tokenize
 from lagr.forms import SPELLINGS
 from lagr.model import GraphDistribution
 from lagr.twins import without_twins
 from lagr.vocab import Vocabulary
+
+
+@cache
+def whole_cfq(folder: Path) -> list[Example]:
+    """Reading takes some seconds."""
+    return open_source("cfq", folder, "all").read("all")
 
 
 def test_every_cogs_row_comes_back(cogs_data: Path) -> None:
@@ -57,15 +64,18 @@ def test_tokenize_agrees_with_the_corpora(cogs_data: Path, cfq_data: Path) -> No
 
 
 def test_every_form_is_spelled_in_tokens_and_comes_back(cogs_data: Path, cfq_data: Path) -> None:
-    for source in (open_source("cogs", cogs_data), open_source("cfq", cfq_data, "all")):
-        spellings = [spelling for (formalism, _), spelling in SPELLINGS.items() if formalism == source.formalism]
-        for form in (example.written_form or "" for split in source.splits for example in source.read(split)):
+    cogs = open_source("cogs", cogs_data)
+    whole_cogs = [example for split in cogs.splits for example in cogs.read(split)]
+    for name, examples in (("cogs", whole_cogs), ("sparql", whole_cfq(cfq_data))):
+        spellings = [spelling for (formalism, _), spelling in SPELLINGS.items() if formalism == name]
+        assert spellings
+        for form in (example.written_form or "" for example in examples):
             for spelling in spellings:
                 assert spelling.join(spelling.split(form)) == form == spelling.in_order(form)
 
 
 def test_every_folded_graph_comes_back(cfq_data: Path) -> None:
-    examples = open_source("cfq", cfq_data, "all").read("all")
+    examples = whole_cfq(cfq_data)
     vocab = Vocabulary.of(examples, copied=copied_labels(examples, 2), twins=3)
     folded_rows = 0
     for first in range(0, len(examples), 4000):
