@@ -15,7 +15,7 @@ from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution, GraphLabels
-from lagr.needs import completed
+from lagr.needs import completed, counts
 from lagr.rules import Limits, Rulebook, broken, obey
 from lagr.valency import Valencies, best_edges
 from lagr.vocab import Vocabulary
@@ -56,8 +56,8 @@ def decode(
     tokens = tokens_at(zip(*(at.tolist() for at in at_node), strict=True), sentences, dist.slots.shape[1])
     names = list(map(vocab.node_label, dist.node_log_probs[at_node].argmax(-1).tolist(), tokens))
     limits = rules.of_each(names, occupied.sum(1).tolist()) if rules else None
-    valencies = dist.valency_log_probs is not None
-    together = limits is not None or valencies or bool(vocab.needs)  # and not each pair by itself
+    # Edges are chosen together, and not each pair by itself.
+    together = limits is not None or dist.valency_log_probs is not None or bool(vocab.needs)
     if together:
         labels = torch.zeros_like(joined, dtype=torch.long)
         labels[at_edge] = edge_labels
@@ -156,10 +156,3 @@ def lost(dist: GraphDistribution, likeliest: Tensor, labels: Tensor) -> Tensor:
     """What a choice of edges loses in log p against the likeliest ones.   (B, M, M) twice → (B,)"""
     one, other = (dist.edge_log_probs.gather(-1, chosen[..., None])[..., 0] for chosen in (likeliest, labels))
     return torch.where(likeliest == labels, 0.0, one - other).sum((1, 2))
-
-
-def counts(edges: Tensor, labels: int, most: int) -> Tensor:
-    """How many edges of each label but null leave a slot, and how many enter it.   (B, M, M) → (B, M, 2, E − 1)"""
-    both = torch.stack([edges, edges.transpose(1, 2)], dim=2)  # (B, M, 2, M)
-    found = edges.new_zeros(*both.shape[:3], labels + 1).scatter_add_(3, both, torch.ones_like(both))[..., 1:]
-    return found.clamp(max=most) if most else found

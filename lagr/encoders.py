@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from lagr import kernels
 from lagr.chance import dropout
 
+NEAR = 2  # tokens on either side from which it is seen that two words are in one list
+
 
 class Affine(nn.Module):
     """x A + b, with its own A and b for each of W.   (W, …, inputs) → (W, …, outputs)"""
@@ -209,6 +211,13 @@ def mix(
 def are_present(lengths: Tensor, tokens: int) -> Tensor:
     """Which of so many places hold a token of the sentence.   (…) → (…, N)"""
     return torch.arange(tokens, device=lengths.device) < lengths[..., None]
+
+
+def neighbourhood(words: Tensor, lengths: Tensor) -> Tensor:
+    """Every token with those NEAR it, side by side; beyond the ends are zeros.   (S, B, N, D) → (S, B, N, 5·D)"""
+    N = words.shape[2]
+    words = F.pad(words * are_present(lengths, N)[..., None], (0, 0, NEAR, NEAR))
+    return torch.cat([words[:, :, shift : shift + N] for shift in range(2 * NEAR + 1)], dim=-1)
 
 
 class Transformer(nn.Module):

@@ -15,8 +15,9 @@ import torch
 
 from lagr.batch import Bucket
 from lagr.config import Config
+from lagr.encoders import NEAR
 from lagr.errors import ConfigError, DataError
-from lagr.model import NEAR, LAGr
+from lagr.model import LAGr
 from lagr.seq2seq import Seq2Seq
 
 GIB = 2**30

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from lagr import chance, kernels
 from lagr.chance import scramble
-from lagr.encoders import LSTM, Affine, Embedding, Transformer, are_present, rotated
+from lagr.encoders import LSTM, NEAR, Affine, Embedding, Transformer, are_present, neighbourhood, rotated
 
 NULL = 0
 FEATURE_SITE = 3_000  # of dropout, apart from all others
-NEAR = 2  # tokens on either side from which it is seen that two words are in one list
 
 
 @dataclass(frozen=True)
@@ -221,13 +220,6 @@ def edge_log_probs(queries: Tensor, keys: Tensor) -> Tensor:
         return found
     # Labels stand before pairs in memory, so a CPU sums over the labels of many pairs at a time.
     return log_softmax(torch.einsum("bjew,bkew->bejk", queries, keys), dim=1).permute(0, 2, 3, 1)
-
-
-def neighbourhood(words: Tensor, lengths: Tensor) -> Tensor:
-    """Every token with those NEAR it, side by side; beyond the ends are zeros.   (S, B, N, D) → (S, B, N, 5·D)"""
-    N = words.shape[2]
-    words = torch.nn.functional.pad(words * are_present(lengths, N)[..., None], (0, 0, NEAR, NEAR))
-    return torch.cat([words[:, :, shift : shift + N] for shift in range(2 * NEAR + 1)], dim=-1)
 
 
 def aligned(size: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -58,12 +57,8 @@ def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: 
     labels = labels.clone()
     if not vocab.loops:
         labels.diagonal(dim1=1, dim2=2).zero_()
-    nodes = dist.node_log_probs.argmax(-1) * occupied
-    E, table = dist.edge_log_probs.shape[-1], _table(vocab.needs, vocab.sizes[1], len(vocab.edge_labels) + 1)
-    ways = (labels, labels.transpose(1, 2))
-    there = torch.stack([torch.stack([(way == e).any(2) for e in range(E)], 2) for way in ways], 2)  # (B, M, 2, E)
-    there[..., NULL] = there[..., 1:].any(-1).any(-1, keepdim=True)
-    lacks = torch.from_numpy(table).to(labels.device)[nodes] & ~there & occupied[:, :, None, None]
+    E = dist.edge_log_probs.shape[-1]
+    lacks = _lacks(dist.node_log_probs.argmax(-1) * occupied, labels, vocab)
     rows = lacks.flatten(1).any(1).nonzero()[:, 0]
     # All that is needed of these sentences at once: a few of many, and a device answers slowly.
     chosen, held, lacked = (some[rows].cpu().numpy() for some in (labels, occupied, lacks))
@@ -83,20 +78,26 @@ def completed(dist: GraphDistribution, occupied: Tensor, labels: Tensor, vocab: 
 
 def lacking(nodes: np.ndarray, edges: np.ndarray, vocab: Vocabulary) -> bool:
     """Whether a graph, given by the labels of n nodes and n·n pairs, is none that `completed` would leave."""
-    E = len(vocab.edge_labels) + 1
     if not vocab.loops and edges.diagonal().any():
         return True
-    there: np.ndarray = np.stack([(way[..., None] == np.arange(E)).any(1) for way in (edges, edges.T)], axis=1)
-    there[..., NULL] = (edges | edges.T).any(1)[:, None]
-    return bool((_table(vocab.needs, vocab.sizes[1], E)[nodes] & ~there).any())
+    return bool(_lacks(torch.from_numpy(nodes)[None], torch.from_numpy(edges)[None], vocab).any())
 
 
-@lru_cache(maxsize=16)
-def _table(needs: tuple[Need, ...], node_labels: int, edge_labels: int) -> np.ndarray:
-    """(V, 2, E), True for every need."""
-    table = np.zeros((node_labels, 2, edge_labels), bool)
-    table[tuple(np.array(needs, np.int64).reshape(-1, 3).T)] = True
-    return table
+def _lacks(nodes: Tensor, labels: Tensor, vocab: Vocabulary) -> Tensor:
+    """What each node needs and lacks: null for any edge.   (B, M), (B, M, M) → (B, M, 2, E)"""
+    E = len(vocab.edge_labels)
+    needed = torch.zeros(vocab.sizes[1], 2, E + 1, dtype=torch.bool, device=labels.device)
+    needed[tuple(torch.tensor(vocab.needs, device=labels.device).view(-1, 3).T)] = True
+    there = counts(labels, E, 0) > 0
+    some = there.any(-1).any(-1)[..., None, None].expand(-1, -1, 2, 1)
+    return needed[nodes] & ~torch.cat([some, there], dim=-1)
+
+
+def counts(edges: Tensor, labels: int, most: int) -> Tensor:
+    """How many edges of each label but null leave a slot, and how many enter it.   (B, M, M) → (B, M, 2, E − 1)"""
+    both = torch.stack([edges, edges.transpose(1, 2)], dim=2)  # (B, M, 2, M)
+    found = edges.new_zeros(*both.shape[:3], labels + 1).scatter_add_(3, both, torch.ones_like(both))[..., 1:]
+    return found.clamp(max=most) if most else found
 
 
 def _add(

@@ -61,12 +61,12 @@ def train(
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
-    labels = config.model.kind == "lagr"  # and does not write forms
-    copied = copied_labels(examples, config.model.graph_layers) if labels and config.data.copy else None
-    shapes = labels and config.train.unknown > 0
     model = config.model
+    labels = model.kind == "lagr"  # and does not write forms
+    copied = copied_labels(examples, model.graph_layers) if labels and config.data.copy else None
+    shapes = labels and config.train.unknown > 0
     more = (model.twins, model.anonymous, model.reach, model.needs) if labels else ()
-    vocab = Vocabulary.of(examples, written_as, config.model.valency, copied, shapes, *more)
+    vocab = Vocabulary.of(examples, written_as, model.valency, copied, shapes, *more)
     rulebook(config.rules, vocab)  # says what is wrong with them
     data = fingerprint(examples)
     first = config.train.seed

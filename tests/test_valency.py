@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from lagr import config, valency
 from lagr.datasets import Example, open_source
-from lagr.decode import counts, decode
+from lagr.decode import decode
 from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution, GraphLabels
+from lagr.needs import counts
 from lagr.parser import load
 from lagr.train import train
 from lagr.vocab import Vocabulary
