@@ -102,7 +102,7 @@ def pack(
     valencies = np.zeros((2, n, J if vocab.leaving else 0), np.int64)
     for row, example in enumerate(examples):
         graph = example.graph
-        _check_fits(example, graph_layers)
+        check_fits(example, graph_layers)
         tokens[row, : len(example.tokens)] = vocab.encode(example.tokens)
         try:
             for j, label in enumerate(graph.nodes):
@@ -302,7 +302,8 @@ def pad_tokens(sentences: Sequence[Sequence[str]], vocab: Vocabulary, device: st
     return torch.from_numpy(tokens).to(device), torch.tensor([lengths], device=device)
 
 
-def _check_fits(example: Example, graph_layers: int) -> None:
+def check_fits(example: Example, graph_layers: int) -> None:
+    """DataError where a graph has no room on its sentence."""
     _check_length(example)
     slots, needed = graph_layers * len(example.tokens), len(example.graph.nodes)
     if needed > slots:

@@ -150,7 +150,8 @@ def _settings(supervision: str, device: str) -> configs.Config:
     """The shape of the paper's CFQ model, for mini; smaller on a CPU, where it would take minutes."""
     width, batch, size = (256, 256, 4000) if device == "cuda" else (64, 64, 1000)
     changes: list[tuple[str, str, Any]] = [
-        ("data", "size", size), ("model", "width", width), ("model", "encoder_layers", 4), ("model", "heads", 8),
+        ("data", "size", size), ("data", "recombine", 0.0),
+        ("model", "width", width), ("model", "encoder_layers", 4), ("model", "heads", 8),
         ("model", "graph_layers", 2), ("train", "batch", batch), ("align", "start", "model"), ("align", "hold", 0),
         ("align", "supervision", supervision), ("align", "candidates", 5), ("align", "noise", 10.0),
     ]  # fmt: skip

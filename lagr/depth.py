@@ -47,13 +47,15 @@ def measure(
 ) -> Curve:
     """The curve of a run's parser. No sentence is one of its training data. progress: told how many are parsed."""
     from lagr.evaluate import evaluate_parser
+    from lagr.supervision import more_examples, training_examples
 
     data = parser.config.data
     if data.name != "mini":
         raise DataError(
             f"{run} was trained on {data.name}; --depth is for runs on mini, which can write deeper sentences"
         )
-    trained_on = {example.tokens for example in mini.generate(data.size, data.seed)["train"]}
+    given = training_examples(parser.config, mini.source(data.size, data.seed))
+    trained_on = {example.tokens for example in (*given, *more_examples(parser.config, given))}
     folder = run.resolve()
     name = folder.parent.name if folder.name.startswith("seed-") else folder.name
     curve: Curve = {"run": name, "seed": parser.config.train.seed}

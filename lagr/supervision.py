@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from lagr import runs
+from lagr.associate import associated_alignments
+from lagr.batch import check_fits
 from lagr.config import Config
+from lagr.copying import copied_labels
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.parser import load, only_lagr
+from lagr.recombine import recombined
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
@@ -45,6 +49,22 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         )
         for example in examples
     ]
+
+
+def more_examples(config: Config, examples: Sequence[Example]) -> list[Example]:
+    """New training examples that the configuration asks for. Without alignments, nodes are where counts put them."""
+    if config.model.kind == "seq2seq" or not config.data.recombine:
+        return []
+    layers, wanted = config.model.graph_layers, round(config.data.recombine * len(examples))
+    for example in examples:
+        check_fits(example, layers)
+    if config.align.supervision == "strong":
+        return recombined(examples, layers, wanted)
+    copied = copied_labels(examples, layers) if config.data.copy else set()
+    slots = associated_alignments(examples, layers, copied.__contains__)
+    placed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
+    found = recombined(placed, layers, wanted, guessed=True)
+    return [replace(new, graph=new.graph.with_slots(None)) for new in found]
 
 
 def learned_alignments(run: Path, source: Source) -> list[Example]:

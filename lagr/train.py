@@ -39,7 +39,7 @@ from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
-from lagr.supervision import fingerprint, training_examples
+from lagr.supervision import fingerprint, more_examples, training_examples
 from lagr.vocab import Vocabulary
 
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
@@ -135,7 +135,8 @@ class Trainer:
         resume: bool = False,
     ) -> None:
         self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
-        examples = splits["train"]
+        new = more_examples(self.config, splits["train"])
+        examples, self.new_sentences = [*splits["train"], *new], len(new)
         self.runs = [Run(config, folder) for config, folder in zip(configs, folders, strict=True)]
         train, self.device = self.config.train, choose_device(self.config.train.device)
         objective = self._objective(examples)
@@ -176,6 +177,8 @@ class Trainer:
         train = self.config.train
         began = time.monotonic() - self.seconds
         with Progress(train.steps) as progress, _interruptible() as interrupted:
+            if self.new_sentences:
+                progress.say(f"{self.new_sentences:,} new training sentences, made by exchanging phrases")
             progress.begin(self.step, self._title())
             for run in self.runs:
                 if self.step == run.began:
@@ -276,7 +279,8 @@ class Trainer:
         runs.write_tensors(run.folder / runs.MODEL, weights)
         objective = self.engine.objective
         if isinstance(objective, GraphObjective) and self.config.align.supervision == "weak":
-            runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": objective.alignments[s]})
+            given = objective.alignments[s][: len(self.splits["train"])]  # without those of new sentences
+            runs.write_tensors(run.folder / runs.ALIGNMENTS, {"alignments": given})
         # Nothing that is reported of CFQ's MCD splits may come from their dev; whoever wants it has `lagr calibrate`.
         mcd = self.config.data.partition.startswith("mcd")
         if len(self.splits.get("dev", ())) >= FEWEST and not mcd and not failed:

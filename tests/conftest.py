@@ -15,7 +15,7 @@ from lagr.parser import Parser
 
 # A model that learns mini in seconds: enough to parse, not to be right about everything.
 SMALL = [
-    ("data", "size", 300), ("model", "width", 32), ("model", "encoder_layers", 1), ("model", "heads", 2),
+    ("data", "size", 300), ("data", "recombine", 0.0), ("model", "width", 32), ("model", "encoder_layers", 1), ("model", "heads", 2),
     ("align", "hold", 60), ("train", "steps", 240), ("train", "batch", 32), ("train", "learning_rate", 5e-3),
     ("train", "evaluate_every", 0), ("train", "save_every", 30), ("train", "evaluate_limit", 60),
     ("model", "positions", "sine"), ("model", "valency", 0),  # as the paper's: labels that are independent of each other
@@ -66,7 +66,8 @@ def film_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("films")
     data = str(film_questions.write(folder / "data"))
     settings = [
-        ("data", "name", data), ("model", "width", 64), ("model", "encoder_layers", 1), ("model", "heads", 2),
+        ("data", "name", data), ("data", "recombine", 0.0), ("model", "width", 64), ("model", "encoder_layers", 1),
+        ("model", "heads", 2),
         ("model", "dropout", 0), ("model", "graph_layers", 2), ("align", "hold", 100), ("train", "steps", 240),
         ("train", "batch", 64), ("train", "learning_rate", 4e-3), ("train", "evaluate_every", 0),
     ]  # fmt: skip

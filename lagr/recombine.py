@@ -1,0 +1,200 @@
+"""New training sentences, made of the given ones: what a word brings with it is one thing, what happens to it another.
+
+A *phrase* is a run of words with a part of the graph that hangs together: on its first word is its *head*, the only
+node that edges from outside lead to, and no edge leads out of it. "cake on the table" is one, and so is "cake". One of
+a sentence takes the place of one of another: if cakes on tables are eaten, and it is a cake that falls, then a cake on
+the table may fall too. That needs no grammar, only graphs whose nodes are on the words they come from.
+
+Not every phrase may take the place of every other one:
+- They begin with the same word, and their heads have the same label. Or edges of the same labels lead to heads of their
+  kind, and most of their neighbours, before and after, are words that the others have there too (*director of M1* and
+  *actor*); neither is rare.
+- The last word and the one that then follows have been neighbours before. Words that labels copy count as one.
+- Labels that no sentence has twice do not come twice. Those that are no copied words, such as the numbered variables of
+  a query, are the same before and after, and only phrases of one kind that have them change places.
+- Where alignments are guessed, the first word is nowhere else in its sentence: which of two has the node is not known.
+- A new sentence is none of the given ones, and no longer than the longest of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from lagr.copying import copied_labels
+from lagr.datasets import Example
+from lagr.graph import Edge, Graph
+
+TRIES = 10  # for every sentence that is wanted
+LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
+FEWEST = 10  # phrases of a kind, before one can say where they stand
+MOST = 2 / 3  # of the neighbours of a kind of phrase, for "most"
+COPIED, EDGE = "<copied>", ""  # what stands for words that labels copy, and beyond the first and the last word
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What phrases have in common that can always take each other's place."""
+
+    word: str  # the first
+    label: str  # of the head
+
+
+@dataclass(frozen=True)
+class Phrase:
+    row: int  # of the example
+    start: int  # its first token, and the one after its last
+    end: int
+    head: int  # nodes, as numbers of the example's graph
+    nodes: tuple[int, ...]  # the head among them
+    kind: Kind
+
+
+def recombined(
+    examples: Sequence[Example], graph_layers: int, wanted: int, seed: int = 0, guessed: bool = False
+) -> list[Example]:
+    """Up to so many new examples, as many as are found soon. The graphs must have slots, and so have the new ones.
+
+    guessed: the slots are a guess from counts.
+    """
+    judge = Judge(examples, graph_layers, guessed)
+    seen = {example.tokens for example in examples}
+    longest = max(map(len, seen), default=0)
+    rng = random.Random(seed)
+    found: list[Example] = []
+    for _ in range(wanted * TRIES if judge.phrases else 0):
+        if len(found) == wanted:
+            break
+        site = rng.choice(judge.phrases)
+        other = rng.choice(judge.of_kind[rng.choice(judge.alike(site.kind))])
+        tokens = _tokens(examples, site, other)
+        if tokens not in seen and len(tokens) <= longest and judge.fits(site, other):
+            seen.add(tokens)
+            found.append(exchanged(examples, site, other, graph_layers))
+    return found
+
+
+class Judge:
+    """The phrases of the examples, and which may take the place of which."""
+
+    def __init__(self, examples: Sequence[Example], graph_layers: int, guessed: bool = False) -> None:
+        self.examples = examples
+        self.copied = copied_labels(examples, graph_layers)
+        twice = {s for example in examples for s, times in Counter(example.graph.nodes).items() if times > 1}
+        self.phrases: list[Phrase] = []
+        self.of_kind: dict[Kind, list[Phrase]] = defaultdict(list)
+        self.before: dict[Kind, Counter[str]] = defaultdict(Counter)
+        self.after: dict[Kind, Counter[str]] = defaultdict(Counter)
+        self.edges: dict[Kind, set[str]] = defaultdict(set)
+        self.neighbours: set[tuple[str, str]] = set()
+        self.only_once = {s for e in examples for s in e.graph.nodes if s not in twice}
+        for row, example in enumerate(examples):
+            words = [EDGE, *map(self._class, example.tokens), EDGE]
+            self.neighbours |= set(pairwise(words))
+            for phrase in phrases(example, row, graph_layers):
+                if guessed and example.tokens.count(phrase.kind.word) > 1:
+                    continue
+                self.phrases.append(phrase)
+                self.of_kind[phrase.kind].append(phrase)
+                self.before[phrase.kind][words[phrase.start]] += 1
+                self.after[phrase.kind][words[phrase.end + 1]] += 1
+                self.edges[phrase.kind] |= {e.label for e in example.graph.edges if e.target == phrase.head}
+        self.alike = cache(self._alike)
+
+    def fits(self, site: Phrase, other: Phrase) -> bool:
+        """Whether the other phrase, of a kind that is alike, may take the place of the first."""
+        here, there = self.examples[site.row], self.examples[other.row]
+        follows = here.tokens[site.end] if site.end < len(here.tokens) else EDGE
+        if tuple(map(self._class, (there.tokens[other.end - 1], follows))) not in self.neighbours:
+            return False
+        leaves, comes = self._only_once(site), self._only_once(other)
+        stays = {label for node, label in enumerate(here.graph.nodes) if node not in site.nodes}
+        fixed = (leaves - self.copied, comes - self.copied)
+        return not comes & stays and fixed[0] == fixed[1] and (site.kind == other.kind or not fixed[0])
+
+    def _only_once(self, phrase: Phrase) -> set[str]:
+        labels = self.examples[phrase.row].graph.nodes
+        return {labels[node] for node in phrase.nodes} & self.only_once
+
+    def _class(self, token: str) -> str:
+        return COPIED if token in self.copied else token
+
+    def _alike(self, one: Kind) -> list[Kind]:
+        """The kinds that may take its place, itself among them."""
+        if one.label in self.only_once:
+            return [one]
+        return [other for other in self.of_kind if other == one or self._stand_alike(one, other)]
+
+    def _stand_alike(self, one: Kind, other: Kind) -> bool:
+        if other.label in self.only_once or self.edges[one] != self.edges[other]:
+            return False
+        if min(len(self.of_kind[one]), len(self.of_kind[other])) < FEWEST:
+            return False
+        sides = ((self.before[one], self.before[other]), (self.after[one], self.after[other]))
+        return all(_mostly_in(x, y) and _mostly_in(y, x) for x, y in sides)
+
+
+def _mostly_in(one: Counter[str], other: Counter[str]) -> bool:
+    return sum(times for word, times in one.items() if word in other) > MOST * one.total()
+
+
+def phrases(example: Example, row: int, graph_layers: int) -> Iterator[Phrase]:
+    """The longest phrase of each head."""
+    graph = example.graph
+    assert graph.slots is not None
+    place = [slot // graph_layers for slot in graph.slots]
+    entered = {edge.target for edge in graph.edges}
+    for head in sorted(entered):
+        start = place[head]
+        for end in sorted({at + 1 for at in place if start <= at < start + LONGEST_PHRASE}, reverse=True):
+            nodes = tuple(node for node, at in enumerate(place) if start <= at < end)
+            if _is_closed(graph.edges, set(nodes), head):
+                yield Phrase(row, start, end, head, nodes, Kind(example.tokens[start], graph.nodes[head]))
+                break
+
+
+def _is_closed(edges: Sequence[Edge], nodes: set[int], head: int) -> bool:
+    """Whether no edge leads out of the nodes, all that lead in lead to the head, and the nodes hang together."""
+    within = []
+    for edge in edges:
+        if edge.source in nodes:
+            if edge.target not in nodes or edge.target == head:
+                return False
+            within.append(edge)
+        elif edge.target in nodes and edge.target != head:
+            return False
+    reached, before = {head}, 0
+    while len(reached) > before:
+        before = len(reached)
+        reached |= {end for e in within if e.source in reached or e.target in reached for end in (e.source, e.target)}
+    return reached == nodes
+
+
+def exchanged(examples: Sequence[Example], site: Phrase, other: Phrase, graph_layers: int) -> Example:
+    """The example of one phrase with the other in its place. It has no form: its graph is what it means."""
+    here, there = examples[site.row], examples[other.row]
+    assert here.graph.slots is not None and there.graph.slots is not None
+    kept = [node for node in range(len(here.graph.nodes)) if node not in site.nodes]
+    stay = {node: number for number, node in enumerate(kept)}
+    come = {node: number for number, node in enumerate(other.nodes, start=len(kept))}
+    stay[site.head] = come[other.head]  # what led to the old head leads to the new one
+    edges = [
+        Edge(new[e.source], e.label, new[e.target])
+        for graph, new in ((here.graph, stay), (there.graph, come))
+        for e in graph.edges
+        if e.source in new and e.target in new
+    ]
+    longer = graph_layers * (other.end - other.start - site.end + site.start)
+    slots = [slot if slot < graph_layers * site.end else slot + longer for slot in (here.graph.slots[n] for n in kept)]
+    slots += [there.graph.slots[node] + graph_layers * (site.start - other.start) for node in other.nodes]
+    labels = [here.graph.nodes[node] for node in kept] + [there.graph.nodes[node] for node in other.nodes]
+    return Example(_tokens(examples, site, other), Graph(tuple(labels), tuple(edges), tuple(slots)))
+
+
+def _tokens(examples: Sequence[Example], site: Phrase, other: Phrase) -> tuple[str, ...]:
+    here, there = examples[site.row].tokens, examples[other.row].tokens
+    return here[: site.start] + there[other.start : other.end] + here[site.end :]
