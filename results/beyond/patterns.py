@@ -1,4 +1,4 @@
-"""Where a parser of MCD1 fails: its exact match by what a question is like, on questions of dev. Nothing is chosen by it.
+"""Where a parser of MCD1 fails: exact match by what a question is like, on questions of dev. Nothing is chosen by it.
 
 python results/beyond/patterns.py RUN DATA/cfq [QUESTIONS]
 """
@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from held_out import _pattern
+
 from lagr.datasets import Example, cfq
 from lagr.parser import load, only_lagr
 
@@ -32,7 +33,7 @@ def groups(example: Example) -> list[str]:
 
 def main() -> None:
     parser = only_lagr(load(Path(sys.argv[1])), "a graph")
-    examples = random.Random(0).sample(cfq.source(Path(sys.argv[2]), "mcd1").read("dev"), int((sys.argv + ["1500"])[3]))
+    examples = random.Random(0).sample(cfq.source(Path(sys.argv[2]), "mcd1").read("dev"), int([*sys.argv, "1500"][3]))
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for example, parse in zip(examples, parser.parse([" ".join(e.tokens) for e in examples]), strict=True):
         gold, ours = Counter(example.graph.nodes), Counter(parse.graph.nodes)
