@@ -9,7 +9,8 @@ explains a label in many sentences leaves less of it to the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,16 +20,20 @@ from lagr.matching import best_assignment
 
 ROUNDS = 6
 LEAST = 1e-6  # a probability that a logarithm can be taken of
+GIVES = 0.15  # of what a word gives: the share from which on it may mention a label
 
 
 def associated_alignments(
-    examples: Sequence[Example], graph_layers: int, is_copied: Callable[[str], bool] = lambda label: False
+    examples: Sequence[Example],
+    graph_layers: int,
+    is_copied: Callable[[str], bool] = lambda label: False,
+    given: dict[tuple[str, str], float] | None = None,
 ) -> list[list[int]]:
     """For every example the slot of each node, by the largest Σ log p(label | word).
 
-    A label that is copied goes to its word, whatever the counts.
+    A label that is copied goes to its word, whatever the counts. given: the probabilities, where they are known.
     """
-    given = label_probabilities(examples)
+    given = label_probabilities(examples) if given is None else given
     labels = sorted({label for example in examples for label in example.graph.nodes})
     rank = {label: number / len(labels) for number, label in enumerate(labels)}
 
@@ -77,3 +82,33 @@ def label_probabilities(examples: Sequence[Example], rounds: int = ROUNDS) -> di
     names = list(words), list(labels)
     ends = zip(word_of_pair.tolist(), label_of_pair.tolist(), given.tolist(), strict=True)
     return {(names[0][w], names[1][s]): probability for w, s, probability in ends}
+
+
+def labels_given(probabilities: Mapping[tuple[str, str], float]) -> defaultdict[str, set[str]]:
+    """The labels that each word, in small letters, may well give."""
+    gives: defaultdict[str, set[str]] = defaultdict(set)
+    for (word, label), share in probabilities.items():
+        if share >= GIVES:
+            gives[word].add(label)
+    return gives
+
+
+def left_over(
+    example: Example, places: Sequence[int], gives: defaultdict[str, set[str]], twice: Collection[str]
+) -> dict[int, set[str]]:
+    """Tokens without a node that they give, and the labels of the graph's nodes that they could mention.
+
+    places: the token of every node. twice: labels that some graph has twice. Others, such as variables, are of nodes
+    that are one thing however often it is mentioned. A word beside one with a node that it would give too is part of
+    the same mention: *costume designer*.
+    """
+    words = [token.lower() for token in example.tokens]
+    here = {label for label in example.graph.nodes if label in twice}
+    held: list[set[str]] = [set() for _ in range(len(words) + 1)]  # the last one is beyond either end
+    for label, token in zip(example.graph.nodes, places, strict=True):
+        held[token].add(label)
+    return {
+        t: here & gives[word]
+        for t, word in enumerate(words)
+        if here & gives[word] and not gives[word] & (held[t - 1] | held[t] | held[t + 1])
+    }

@@ -14,20 +14,24 @@ Not every phrase may take the place of every other one:
   a query, are the same before and after, and only phrases of one kind that have them change places.
 - Where alignments are guessed, the first word is nowhere else in its sentence: which of two has the node is not known.
 - A new sentence is none of the given ones, and no longer than the longest of them.
+
+Where sentences have lists, every other new one has one with other members (lists.py).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
+from lagr.associate import left_over
 from lagr.copying import copied_labels
 from lagr.datasets import Example
 from lagr.graph import Edge, Graph
+from lagr.lists import Lists
 
 TRIES = 10  # for every sentence that is wanted
 LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
@@ -55,26 +59,30 @@ class Phrase:
 
 
 def recombined(
-    examples: Sequence[Example], graph_layers: int, wanted: int, seed: int = 0, guessed: bool = False
+    examples: Sequence[Example],
+    graph_layers: int,
+    wanted: int,
+    seed: int = 0,
+    gives: defaultdict[str, set[str]] | None = None,
 ) -> list[Example]:
     """Up to so many new examples, as many as are found soon. The graphs must have slots, and so have the new ones.
 
-    guessed: the slots are a guess from counts.
+    gives: where the slots are a guess from counts, the labels that each word gives.
     """
-    judge = Judge(examples, graph_layers, guessed)
+    judge = Judge(examples, graph_layers, guessed=gives is not None)
+    lists = Lists(examples, graph_layers, judge.have_met, judge.unsure_tokens(gives))
     seen = {example.tokens for example in examples}
     longest = max(map(len, seen), default=0)
     rng = random.Random(seed)
     found: list[Example] = []
-    for _ in range(wanted * TRIES if judge.phrases else 0):
+    ways = [way for way, material in ((judge.new_example, judge.phrases), (lists.new_example, lists.lists)) if material]
+    for attempt in range(wanted * TRIES if ways else 0):
         if len(found) == wanted:
             break
-        site = rng.choice(judge.phrases)
-        other = rng.choice(judge.of_kind[rng.choice(judge.alike(site.kind))])
-        tokens = _tokens(examples, site, other)
-        if tokens not in seen and len(tokens) <= longest and judge.fits(site, other):
-            seen.add(tokens)
-            found.append(exchanged(examples, site, other, graph_layers))
+        new = ways[attempt % len(ways)](rng)
+        if new and new.tokens not in seen and len(new.tokens) <= longest:
+            seen.add(new.tokens)
+            found.append(new)
     return found
 
 
@@ -82,9 +90,11 @@ class Judge:
     """The phrases of the examples, and which may take the place of which."""
 
     def __init__(self, examples: Sequence[Example], graph_layers: int, guessed: bool = False) -> None:
-        self.examples = examples
+        self.examples, self.layers = examples, graph_layers
         self.copied = copied_labels(examples, graph_layers)
-        twice = {s for example in examples for s, times in Counter(example.graph.nodes).items() if times > 1}
+        self.twice = twice = {
+            s for example in examples for s, times in Counter(example.graph.nodes).items() if times > 1
+        }
         self.phrases: list[Phrase] = []
         self.of_kind: dict[Kind, list[Phrase]] = defaultdict(list)
         self.before: dict[Kind, Counter[str]] = defaultdict(Counter)
@@ -105,11 +115,28 @@ class Judge:
                 self.edges[phrase.kind] |= {e.label for e in example.graph.edges if e.target == phrase.head}
         self.alike = cache(self._alike)
 
+    def new_example(self, rng: random.Random) -> Example | None:
+        """One phrase in the place of another, or nothing where those that were drawn do not fit."""
+        site = rng.choice(self.phrases)
+        other = rng.choice(self.of_kind[rng.choice(self.alike(site.kind))])
+        return exchanged(self.examples, site, other, self.layers) if self.fits(site, other) else None
+
+    def have_met(self, one: str, other: str) -> bool:
+        """Whether the first word has been seen right before the second."""
+        return (self._class(one), self._class(other)) in self.neighbours
+
+    def unsure_tokens(self, gives: defaultdict[str, set[str]] | None) -> list[Collection[int]]:
+        """Of every example, where the nodes' places are guessed, the tokens that may have a node and don't."""
+        if gives is None:
+            return [()] * len(self.examples)
+        places = ([slot // self.layers for slot in e.graph.slots or ()] for e in self.examples)
+        return [left_over(e, its, gives, self.twice) for e, its in zip(self.examples, places, strict=True)]
+
     def fits(self, site: Phrase, other: Phrase) -> bool:
         """Whether the other phrase, of a kind that is alike, may take the place of the first."""
         here, there = self.examples[site.row], self.examples[other.row]
         follows = here.tokens[site.end] if site.end < len(here.tokens) else EDGE
-        if tuple(map(self._class, (there.tokens[other.end - 1], follows))) not in self.neighbours:
+        if not self.have_met(there.tokens[other.end - 1], follows):
             return False
         leaves, comes = self._only_once(site), self._only_once(other)
         stays = {label for node, label in enumerate(here.graph.nodes) if node not in site.nodes}

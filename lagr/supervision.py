@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from lagr import runs
-from lagr.associate import associated_alignments
+from lagr.associate import associated_alignments, label_probabilities, labels_given
 from lagr.batch import check_fits
 from lagr.config import Config
 from lagr.copying import copied_labels
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
+from lagr.forms import formalism
+from lagr.mentions import split_mentions
 from lagr.parser import load, only_lagr
 from lagr.recombine import recombined
 
@@ -42,6 +44,9 @@ def training_examples(config: Config, source: Source) -> list[Example]:
             if example.graph.slots is None:
                 raise DataError(f"training sentence {number} has no alignment; set align.supervision to weak")
         return examples
+    if config.data.mentions and source.formalism:
+        copied = copied_labels(examples, layers) if config.data.copy else set()
+        examples = split_mentions(examples, layers, formalism(source.formalism).write, copied.__contains__)
     rng = np.random.default_rng(0)
     return [
         replace(
@@ -61,9 +66,10 @@ def more_examples(config: Config, examples: Sequence[Example]) -> list[Example]:
     if config.align.supervision == "strong":
         return recombined(examples, layers, wanted)
     copied = copied_labels(examples, layers) if config.data.copy else set()
-    slots = associated_alignments(examples, layers, copied.__contains__)
+    given = label_probabilities(examples)
+    slots = associated_alignments(examples, layers, copied.__contains__, given)
     placed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
-    found = recombined(placed, layers, wanted, guessed=True)
+    found = recombined(placed, layers, wanted, gives=labels_given(given))
     return [replace(new, graph=new.graph.with_slots(None)) for new in found]
 
 

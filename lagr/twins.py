@@ -29,14 +29,14 @@ def folded(
     places: the token of every node, where it is known. apart: how many tokens further the next twin is at most.
     """
     before: dict[int, int] = {}
-    for group in _groups(graph):
+    for group in twin_groups(graph):
         placed = sorted((place, node) for node in group if (place := places[node]) is not None)
         before |= {node: last for (at, last), (place, node) in pairwise(placed) if at < place <= at + apart}
     kept = (edge for edge in graph.edges if edge.source not in before and edge.target not in before)
     return tuple(kept), tuple((last, node) for node, last in before.items())
 
 
-def _groups(graph: Graph) -> Iterator[list[int]]:
+def twin_groups(graph: Graph) -> Iterator[list[int]]:
     """Nodes with the same edges, and at least one: same labels, same ways, same other ends."""
     edges_of: list[set[tuple[str, bool, int]]] = [set() for _ in graph.nodes]
     for source, label, target in graph.edges:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lagr.associate import associated_alignments
+from lagr.associate import associated_alignments, label_probabilities, labels_given
 from lagr.config import load, override
 from lagr.copying import copied_labels
 from lagr.datasets import Example, cfq, cogs, mini
@@ -278,7 +278,7 @@ def test_guessed_places_give_the_graphs_of_known_ones() -> None:
     examples = mini.source(1000).read("train")
     slots = associated_alignments(examples, 1)
     guessed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
-    made = recombined(guessed, 1, 300, guessed=True)
+    made = recombined(guessed, 1, 300, gives=labels_given(label_probabilities(examples)))
     check(guessed, made, 1, "cogs")
     known = {new.tokens: new.graph for new in recombined(examples, 1, 4000)}
     both = [(new.graph, known[new.tokens]) for new in made if new.tokens in known]

@@ -2,14 +2,16 @@
 
     python results/beyond/held_out.py cogs-words DATA/cogs OUT   then `lagr train … --data`; the held-out rows are gen
     python results/beyond/held_out.py cogs-pps DATA/cogs OUT     the same
-    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner` or `objects`; they are
-                                                                 dev and test
+    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner`, `objects` or `lengths`;
+                                                                 they are dev and test
 
 COGS' words: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. COGS'
 PPs: all sentences where one stands before "to" or "by", so that training has them at the end alone. CFQ: every
 question that has one of 15 runs of four words, where words of a class count as one. They were drawn at random from
 those that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are
-left in 150 questions. CFQ's objects: every question with a list of entities that is not a subject.
+left in 150 questions. CFQ's objects: every question with a list of entities that is not a subject. CFQ's lengths: every
+question with a list of five entities, of three verbs, or of four nouns or more, so that training has shorter ones and,
+of entities and verbs, longer ones.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ HELD_OUT = {
     )
 }  # fmt: skip
 OBJECTS = re.compile(r"\b(?!(?:Were|Was|Did|did|that|and) )[\w',]+ M\d+ (?:,|and) M\d")
+
+LENGTHS = {"N": range(4, 20), "M": (5,), "V by": (3,), "V": (3,), "B": (3,)}
 
 
 def hold_out_words(data: Path, out: Path) -> None:
@@ -90,7 +94,8 @@ def hold_out_cfq(data: Path, out: Path) -> None:
     objects = {row for row, example in enumerate(examples) if OBJECTS.search(" ".join(example.tokens))}
     (out / "splits").mkdir(exist_ok=True)
     (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
-    for name, held in (("inner", patterns), ("objects", objects)):
+    lengths = {row for row, example in enumerate(examples) if _has_length(" ".join(_classes(example.tokens)))}
+    for name, held in (("inner", patterns), ("objects", objects), ("lengths", lengths)):
         split = _split(examples, numbers, held)
         (out / "splits" / f"{name}.json").write_text(json.dumps(split), encoding="utf-8")
 
@@ -107,8 +112,21 @@ def _split(examples: list[Example], numbers: list[int], held: set[int]) -> dict[
     return {"trainIdxs": [numbers[row] for row in kept], "devIdxs": usable[:3000], "testIdxs": usable[3000:6000]}
 
 
+def _has_length(words: str) -> bool:
+    """Whether there is a list of a length that is held out."""
+    return any(
+        len(re.findall(rf"\b{member}\b", found[0])) in LENGTHS[member]
+        for member in LENGTHS
+        for found in re.finditer(rf"\b{member}(?: ,(?: and)? {member}\b| and {member}\b)+", words)
+    )
+
+
+def _classes(tokens: tuple[str, ...]) -> list[str]:
+    return ["M" if re.match(r"M\d", word) else CLASS.get(word, word) for word in tokens if word not in PART_OF_A_NOUN]
+
+
 def _pattern(tokens: tuple[str, ...]) -> list[str]:
-    words = ["M" if re.match(r"M\d", word) else CLASS.get(word, word) for word in tokens if word not in PART_OF_A_NOUN]
+    words = _classes(tokens)
     return words[:1] + [word for before, word in pairwise(words) if not before == word == "N"]
 
 
