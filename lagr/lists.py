@@ -5,9 +5,10 @@ Nodes with the same edges, one after the other, make a *list*: the entities in "
 the "and" between them; behind the last one stands the last member, with whatever follows it. The last piece of a list
 of three or more closes it, the others only go on.
 
-A list whose last member stays gets other pieces: the only one of a list of two, or any number that go on and one that
-closes, all from lists that have this member too. New members have the edges that the last one has. So where training
-has lists of two and of five, it gets all between and some that are longer, and has them wherever there are lists.
+A list whose last member stays, or a node that stands alone and might be one, gets other pieces: the only one of a list
+of two, or any number that go on and one that closes, all from lists that have this member too. New members have the
+edges that the last one has. So where training has lists of two and of five, it gets all between and some that are
+longer, and has them wherever there are lists.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lagr.twins import twin_groups
 
 APART = 4  # tokens from a member to the next at most
 TRIES = 5  # for each piece of a new list
+ALONE = 0.5  # of the new lists, the share that are made of a member that stands alone
 FEW, ALWAYS = 3, 0.95  # a word that so few others follow, in such a share of its places, is a thing together with them
 
 
@@ -68,30 +70,35 @@ class Lists:
         unsure: tokens of each example that may belong to a node which is not on them, so that no list can have them.
         """
         self.examples, self.layers, self.are_neighbours = examples, graph_layers, are_neighbours
-        self.lists = [
-            found for row, example in enumerate(examples) for found in _lists(example, row, graph_layers, unsure[row])
-        ]
+        self.lists: list[List] = []
+        alone: list[List] = []
+        for row, example in enumerate(examples):
+            for found in _lists(example, row, graph_layers, unsure[row]):
+                (self.lists if len(found.members) > 1 else alone).append(found)
         self.first_words = _first_words(examples)
         self.longest = max((len(its.members) for its in self.lists), default=0)
         # Pieces that go on, that close a list, and that are all of a list of two, for what may be a list's last member.
         self.going_on: dict[Kind, list[Piece]] = defaultdict(list)
         self.closing: dict[Kind, list[Piece]] = defaultdict(list)
-        self.alone: dict[Kind, list[Piece]] = defaultdict(list)
+        self.of_two: dict[Kind, list[Piece]] = defaultdict(list)
         for its in self.lists:
             pieces = self._pieces(its)
             for n in range(len(its.members)):
                 kind = self._kind(its, n)
                 if len(pieces) == 1:
-                    self.alone[kind] += pieces
+                    self.of_two[kind] += pieces
                 else:
                     self.going_on[kind] += pieces[:-1]
                     self.closing[kind] += pieces[-1:]
+        # One that stands alone might be a list's last member where such have been, before the same word.
+        ends = {(self._kind(its, -1), self._next_word(its)) for its in self.lists}
+        self.alone = [its for its in alone if (self._kind(its, 0), self._next_word(its)) in ends]
 
     def new_example(self, rng: random.Random) -> Example | None:
         """A list of some example with other pieces, or nothing where what was drawn does not fit."""
-        its = rng.choice(self.lists)
+        its = rng.choice(self.alone if self.alone and rng.random() < ALONE else self.lists)
         kind, size = self._kind(its, -1), rng.randint(2, self.longest)
-        ends, more = (self.closing, size - 2) if size > 2 else (self.alone, 0)
+        ends, more = (self.closing, size - 2) if size > 2 else (self.of_two, 0)
         graph, tokens = self.examples[its.row].graph, self.examples[its.row].tokens
         taken = {label for node, label in enumerate(graph.nodes) if node not in its.members[:-1]}
         pieces = [*_drawn(self.going_on[kind], more, taken, rng), *_drawn(ends[kind], 1, taken, rng)]
@@ -136,6 +143,9 @@ class Lists:
             for node, (start, end) in zip(its.members[:-1], pairwise(its.starts), strict=True)
         ]
 
+    def _next_word(self, its: List) -> str:
+        return "".join(self.examples[its.row].tokens[its.starts[-1] + 1 :][:1])
+
     def _kind(self, its: List, n: int) -> Kind:
         tokens, graph, at = self.examples[its.row].tokens, self.examples[its.row].graph, its.starts[n]
         words = tokens[at : at + 2] if tokens[at] in self.first_words else tokens[at : at + 1]
@@ -167,22 +177,39 @@ def _drawn(pieces: Sequence[Piece], count: int, taken: set[str], rng: random.Ran
             yield piece
 
 
+def has_lists(examples: Sequence[Example], graph_layers: int, unsure: Sequence[Collection[int]]) -> bool:
+    return any(
+        len(found.members) > 1
+        for row, example in enumerate(examples)
+        for found in _lists(example, row, graph_layers, unsure[row])
+    )
+
+
 def _lists(example: Example, row: int, graph_layers: int, unsure: Collection[int]) -> Iterator[List]:
-    """Twins that follow each other, with nothing but words without nodes between, if all with the same edges do."""
+    """Twins that follow each other, nothing but words without nodes between them; and what might be one, alone.
+
+    Of nodes with the same edges, all must be in the list. Two of a label are in none: where places are guessed, one may
+    have the other's.
+    """
     graph = example.graph
     assert graph.slots is not None
     place = [slot // graph_layers for slot in graph.slots]
-    holds = Counter(place)
+    holds, times = Counter(place), Counter(graph.nodes)
+    usable = {n for n, label in enumerate(graph.nodes) if holds[place[n]] == 1 and times[label] == 1}
+    listed: set[int] = set()
     for group in twin_groups(graph):
         members = sorted(group, key=place.__getitem__)
         starts = [place[node] for node in members]
         between = [range(one + 1, other) for one, other in pairwise(starts)]
         if (
-            all(holds[start] == 1 for start in starts)
+            usable.issuperset(members)
             and all(0 < len(gap) < APART for gap in between)
             and not any(holds[token] or token in unsure for gap in between for token in gap)
         ):
+            listed.update(members)
             yield List(row, tuple(members), tuple(starts), _around(graph, members[0]))
+    for node in sorted(usable - listed):
+        yield List(row, (node,), (place[node],), _around(graph, node))
 
 
 def _around(graph: Graph, member: int) -> frozenset[str]:

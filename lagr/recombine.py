@@ -15,14 +15,14 @@ Not every phrase may take the place of every other one:
 - Where alignments are guessed, the first word is nowhere else in its sentence: which of two has the node is not known.
 - A new sentence is none of the given ones, and no longer than the longest of them.
 
-Where sentences have lists, every other new one has one with other members (lists.py).
+Where sentences have lists, half of the new ones have lists with other members (lists.py).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -31,7 +31,7 @@ from lagr.associate import left_over
 from lagr.copying import copied_labels
 from lagr.datasets import Example
 from lagr.graph import Edge, Graph
-from lagr.lists import Lists
+from lagr.lists import Lists, has_lists
 
 TRIES = 10  # for every sentence that is wanted
 LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
@@ -69,20 +69,30 @@ def recombined(
 
     gives: where the slots are a guess from counts, the labels that each word gives.
     """
-    judge = Judge(examples, graph_layers, guessed=gives is not None)
-    lists = Lists(examples, graph_layers, judge.have_met, judge.unsure_tokens(gives))
     seen = {example.tokens for example in examples}
     longest = max(map(len, seen), default=0)
     rng = random.Random(seed)
-    found: list[Example] = []
-    ways = [way for way, material in ((judge.new_example, judge.phrases), (lists.new_example, lists.lists)) if material]
-    for attempt in range(wanted * TRIES if ways else 0):
-        if len(found) == wanted:
-            break
-        new = ways[attempt % len(ways)](rng)
-        if new and new.tokens not in seen and len(new.tokens) <= longest:
-            seen.add(new.tokens)
-            found.append(new)
+
+    def made_by(way: Callable[[random.Random], Example | None], count: int) -> list[Example]:
+        found: list[Example] = []
+        for _ in range(count * TRIES):
+            if len(found) == count:
+                break
+            new = way(rng)
+            if new and new.tokens not in seen and len(new.tokens) <= longest:
+                seen.add(new.tokens)
+                found.append(new)
+        return found
+
+    judge = Judge(examples, graph_layers, guessed=gives is not None)
+    unsure = judge.unsure_tokens(examples, gives)
+    with_lists = has_lists(examples, graph_layers, unsure)
+    found = made_by(judge.new_example, wanted // 2 if with_lists else wanted) if judge.phrases else []
+    if with_lists:
+        material = [*examples, *found]
+        unsure += judge.unsure_tokens(found, gives)
+        lists = Lists(material, graph_layers, judge.have_met, unsure)
+        found += made_by(lists.new_example, wanted - len(found))
     return found
 
 
@@ -113,7 +123,7 @@ class Judge:
                 self.before[phrase.kind][words[phrase.start]] += 1
                 self.after[phrase.kind][words[phrase.end + 1]] += 1
                 self.edges[phrase.kind] |= {e.label for e in example.graph.edges if e.target == phrase.head}
-        self.alike = cache(self._alike)
+        self.alike, self.is_narrower = cache(self._alike), cache(self._is_narrower)
 
     def new_example(self, rng: random.Random) -> Example | None:
         """One phrase in the place of another, or nothing where those that were drawn do not fit."""
@@ -125,18 +135,22 @@ class Judge:
         """Whether the first word has been seen right before the second."""
         return (self._class(one), self._class(other)) in self.neighbours
 
-    def unsure_tokens(self, gives: defaultdict[str, set[str]] | None) -> list[Collection[int]]:
+    def unsure_tokens(
+        self, examples: Sequence[Example], gives: defaultdict[str, set[str]] | None
+    ) -> list[Collection[int]]:
         """Of every example, where the nodes' places are guessed, the tokens that may have a node and don't."""
         if gives is None:
-            return [()] * len(self.examples)
-        places = ([slot // self.layers for slot in e.graph.slots or ()] for e in self.examples)
-        return [left_over(e, its, gives, self.twice) for e, its in zip(self.examples, places, strict=True)]
+            return [()] * len(examples)
+        places = ([slot // self.layers for slot in e.graph.slots or ()] for e in examples)
+        return [left_over(e, its, gives, self.twice) for e, its in zip(examples, places, strict=True)]
 
     def fits(self, site: Phrase, other: Phrase) -> bool:
         """Whether the other phrase, of a kind that is alike, may take the place of the first."""
         here, there = self.examples[site.row], self.examples[other.row]
         follows = here.tokens[site.end] if site.end < len(here.tokens) else EDGE
         if not self.have_met(there.tokens[other.end - 1], follows):
+            return False
+        if self.is_narrower(other.kind, site.kind) and self._class(follows) not in self.after[other.kind]:
             return False
         leaves, comes = self._only_once(site), self._only_once(other)
         stays = {label for node, label in enumerate(here.graph.nodes) if node not in site.nodes}
@@ -154,15 +168,20 @@ class Judge:
         """The kinds that may take its place, itself among them."""
         if one.label in self.only_once:
             return [one]
-        return [other for other in self.of_kind if other == one or self._stand_alike(one, other)]
+        return [other for other in self.of_kind if other == one or self._stands_there(other, one)]
 
-    def _stand_alike(self, one: Kind, other: Kind) -> bool:
+    def _stands_there(self, other: Kind, one: Kind) -> bool:
+        """Whether one kind of phrase mostly has neighbours that the other has, and the same before it."""
         if other.label in self.only_once or self.edges[one] != self.edges[other]:
             return False
         if min(len(self.of_kind[one]), len(self.of_kind[other])) < FEWEST:
             return False
-        sides = ((self.before[one], self.before[other]), (self.after[one], self.after[other]))
-        return all(_mostly_in(x, y) and _mostly_in(y, x) for x, y in sides)
+        before, after = (self.before[one], self.before[other]), (self.after[one], self.after[other])
+        return _mostly_in(*before) and _mostly_in(*before[::-1]) and _mostly_in(*after[::-1])
+
+    def _is_narrower(self, other: Kind, one: Kind) -> bool:
+        """Whether fewer words follow it, as fewer do *director of M1* than *actor*: no one's *'s* or *that*."""
+        return other != one and not _mostly_in(self.after[one], self.after[other])
 
 
 def _mostly_in(one: Counter[str], other: Counter[str]) -> bool:
