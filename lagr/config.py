@@ -37,9 +37,6 @@ class Data:
     recombine: float = option(
         0.0, "up to so many new training sentences for each given one, with phrases of others in them", kind="lagr"
     )
-    mentions: bool = option(
-        False, "a node that several words mention is split, where the form allows it; without alignments", kind="lagr"
-    )
     form: str = option("full", "forms as they are, or CFQ's queries compressed", ("full", "compressed"), kind="seq2seq")
 
 
@@ -197,8 +194,6 @@ def check(config: Config) -> None:
         raise ConfigError("align.hold needs align.start = association: nothing else gives alignments to hold")
     if align.given and align.supervision == "weak":
         raise ConfigError("align.given needs align.supervision = strong: weak supervision finds its own alignments")
-    if config.data.mentions and align.supervision == "strong":
-        raise ConfigError("data.mentions needs align.supervision = weak: a node with a known place has one mention")
     if model.anonymous and not (config.data.copy and model.encoders == "separate"):
         raise ConfigError("model.anonymous needs data.copy = true and model.encoders = separate: nodes need the words")
     if model.needs and model.valency:

@@ -94,6 +94,15 @@ COGS = Table(
             preset=WEAK,
             settings=(("align", "start", "association"), ("align", "hold", 1000)),
         ),
+        # The sizes of the paper's table of hyperparameters, where its text says others.
+        _cogs(
+            "cogs-seq2seq-transformer-256",
+            "seq2seq, Transformer of another size",
+            (99.8, 0.0),
+            (80.6, 1.4),
+            preset="cogs-seq2seq-transformer",
+            settings=(("model", "width", 256), ("model", "encoder_layers", 4), ("model", "heads", 8)),
+        ),
     ),
 )
 

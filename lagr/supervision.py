@@ -16,8 +16,6 @@ from lagr.config import Config
 from lagr.copying import copied_labels
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
-from lagr.forms import formalism
-from lagr.mentions import split_mentions
 from lagr.parser import load, only_lagr
 from lagr.recombine import recombined
 
@@ -44,9 +42,6 @@ def training_examples(config: Config, source: Source) -> list[Example]:
             if example.graph.slots is None:
                 raise DataError(f"training sentence {number} has no alignment; set align.supervision to weak")
         return examples
-    if config.data.mentions and source.formalism:
-        copied = copied_labels(examples, layers) if config.data.copy else set()
-        examples = split_mentions(examples, layers, formalism(source.formalism).write, copied.__contains__)
     rng = np.random.default_rng(0)
     return [
         replace(

@@ -2,8 +2,8 @@
 
     python results/beyond/held_out.py cogs-words DATA/cogs OUT   then `lagr train … --data`; the held-out rows are gen
     python results/beyond/held_out.py cogs-pps DATA/cogs OUT     the same
-    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner`, `objects` or `lengths`;
-                                                                 they are dev and test
+    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner`, `objects`, `lengths` or
+                                                                 `nouns`; they are dev and test
 
 COGS' words: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. COGS'
 PPs: all sentences where one stands before "to" or "by", so that training has them at the end alone. CFQ: every
@@ -11,7 +11,7 @@ question that has one of 15 runs of four words, where words of a class count as 
 those that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are
 left in 150 questions. CFQ's objects: every question with a list of entities that is not a subject. CFQ's lengths: every
 question with a list of five entities, of three verbs, or of four nouns or more, so that training has shorter ones and,
-of entities and verbs, longer ones.
+of entities and verbs, longer ones. CFQ's nouns: every question with a list of three nouns or more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def hold_out_cfq(data: Path, out: Path) -> None:
     (out / "splits").mkdir(exist_ok=True)
     (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
     lengths = {row for row, example in enumerate(examples) if _has_length(" ".join(_classes(example.tokens)))}
-    for name, held in (("inner", patterns), ("objects", objects), ("lengths", lengths)):
+    nouns = {row for row, example in enumerate(examples) if "N , N" in " ".join(_classes(example.tokens))}
+    for name, held in (("inner", patterns), ("objects", objects), ("lengths", lengths), ("nouns", nouns)):
         split = _split(examples, numbers, held)
         (out / "splits" / f"{name}.json").write_text(json.dumps(split), encoding="utf-8")
 
