@@ -35,7 +35,9 @@ class Data:
     seed: int = option(0, "which sentences mini generates")
     copy: bool = option(False, "labels that are always a word of their sentence are copied from it", kind="lagr")
     recombine: float = option(
-        0.0, "up to so many new training sentences for each given one, with phrases of others in them", kind="lagr"
+        0.0,
+        "up to so many new training sentences for each given one, with phrases and lists of others in them",
+        kind="lagr",
     )
     form: str = option("full", "forms as they are, or CFQ's queries compressed", ("full", "compressed"), kind="seq2seq")
 

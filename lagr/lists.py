@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,7 +27,9 @@ from lagr.twins import twin_groups
 APART = 4  # tokens from a member to the next at most
 TRIES = 5  # for each piece of a new list
 ALONE = 0.5  # of the new lists, the share that are made of a member that stands alone
+ENOUGH = 20  # places of a word, before one can say what follows it
 FEW, ALWAYS = 3, 0.95  # a word that so few others follow, in such a share of its places, is a thing together with them
+OFTEN = 0.05  # of the lists of three and more: the share that end with a word before the last member, to be believed
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Kind(NamedTuple):
     words: tuple[str, ...]  # one, or two that belong together: *executive producer*
     label: str
     around: frozenset[str]
+    sides: frozenset[tuple[str, bool, bool]]  # of its edges: label, whether it leaves, whether the other end is before
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,23 @@ class Lists:
         examples: Sequence[Example],
         graph_layers: int,
         are_neighbours: Callable[[str, str], bool],
-        unsure: Sequence[Collection[int]],
+        may_rename: Callable[[Collection[str], Collection[str], Collection[str]], bool],
+        unsure: Sequence[Mapping[int, Collection[str]]],
     ) -> None:
-        """The graphs must have slots. are_neighbours: whether a word has been seen before another.
+        """The graphs must have slots. are_neighbours: whether a word has been seen before another. may_rename: whether
+        labels may be replaced by others, in a sentence that then has such labels.
 
-        unsure: tokens of each example that may belong to a node which is not on them, so that no list can have them.
+        unsure: tokens of each example that may belong to a node which is not on them, and labels that it may have: no
+        list can have either.
         """
-        self.examples, self.layers, self.are_neighbours = examples, graph_layers, are_neighbours
+        self.examples, self.layers = examples, graph_layers
+        self.are_neighbours, self.may_rename = are_neighbours, may_rename
         self.lists: list[List] = []
         alone: list[List] = []
         for row, example in enumerate(examples):
             for found in _lists(example, row, graph_layers, unsure[row]):
                 (self.lists if len(found.members) > 1 else alone).append(found)
+        self._leave_out_what_no_list_ends_with()
         self.first_words = _first_words(examples)
         self.longest = max((len(its.members) for its in self.lists), default=0)
         # Pieces that go on, that close a list, and that are all of a list of two, for what may be a list's last member.
@@ -94,6 +102,12 @@ class Lists:
         ends = {(self._kind(its, -1), self._next_word(its)) for its in self.lists}
         self.alone = [its for its in alone if (self._kind(its, 0), self._next_word(its)) in ends]
 
+    def _leave_out_what_no_list_ends_with(self) -> None:
+        """Twins need not be listed ("Was a writer a director"): longer lists say which words stand before the last."""
+        closed = Counter(self._pieces(its)[-1].tokens[-1] for its in self.lists if len(its.members) > 2)
+        often = {word for word, times in closed.items() if times >= OFTEN * closed.total()}
+        self.lists = [its for its in self.lists if not often or self._pieces(its)[-1].tokens[-1] in often]
+
     def new_example(self, rng: random.Random) -> Example | None:
         """A list of some example with other pieces, or nothing where what was drawn does not fit."""
         its = rng.choice(self.alone if self.alone and rng.random() < ALONE else self.lists)
@@ -104,8 +118,11 @@ class Lists:
         pieces = [*_drawn(self.going_on[kind], more, taken, rng), *_drawn(ends[kind], 1, taken, rng)]
         if len(pieces) < size - 1:
             return None
-        before, last = tokens[: its.starts[0]][-1:], tokens[its.starts[-1] :]
-        runs = [run for run in (before, *(piece.tokens for piece in pieces), last) if run]
+        old, new = [graph.nodes[node] for node in its.members[:-1]], [piece.label for piece in pieces]
+        if not self.may_rename(old, new, taken):
+            return None
+        before, last = tokens[: its.starts[0]][-1:] or ("",), tokens[its.starts[-1] :]
+        runs = (before, *(piece.tokens for piece in pieces), last)
         if not all(self.are_neighbours(one[-1], other[0]) for one, other in pairwise(runs)):
             return None
         return self._with(its, pieces)
@@ -144,12 +161,22 @@ class Lists:
         ]
 
     def _next_word(self, its: List) -> str:
-        return "".join(self.examples[its.row].tokens[its.starts[-1] + 1 :][:1])
+        """The word behind the last member."""
+        words = len(self._kind(its, -1).words)
+        return "".join(self.examples[its.row].tokens[its.starts[-1] + words :][:1])
 
     def _kind(self, its: List, n: int) -> Kind:
         tokens, graph, at = self.examples[its.row].tokens, self.examples[its.row].graph, its.starts[n]
         words = tokens[at : at + 2] if tokens[at] in self.first_words else tokens[at : at + 1]
-        return Kind(words, graph.nodes[its.members[n]], its.around)
+        node, slots = its.members[n], graph.slots or ()
+        sides = {
+            (edge.label, edge.source == node, slots[edge.target if edge.source == node else edge.source] < slots[node])
+            for edge in graph.edges
+            if node in (edge.source, edge.target)
+        }
+        # A name can be anything; *married* is one thing before its object, and another behind it.
+        is_name = graph.nodes[node] == tokens[at]
+        return Kind(words, graph.nodes[node], its.around, frozenset() if is_name else frozenset(sides))
 
 
 def _first_words(examples: Sequence[Example]) -> set[str]:
@@ -161,7 +188,7 @@ def _first_words(examples: Sequence[Example]) -> set[str]:
     return {
         word
         for word, count in following.items()
-        if sum(times for _, times in count.most_common(FEW)) >= ALWAYS * count.total()
+        if count.total() >= ENOUGH and sum(times for _, times in count.most_common(FEW)) >= ALWAYS * count.total()
     }
 
 
@@ -177,7 +204,7 @@ def _drawn(pieces: Sequence[Piece], count: int, taken: set[str], rng: random.Ran
             yield piece
 
 
-def has_lists(examples: Sequence[Example], graph_layers: int, unsure: Sequence[Collection[int]]) -> bool:
+def has_lists(examples: Sequence[Example], graph_layers: int, unsure: Sequence[Mapping[int, Collection[str]]]) -> bool:
     return any(
         len(found.members) > 1
         for row, example in enumerate(examples)
@@ -185,7 +212,7 @@ def has_lists(examples: Sequence[Example], graph_layers: int, unsure: Sequence[C
     )
 
 
-def _lists(example: Example, row: int, graph_layers: int, unsure: Collection[int]) -> Iterator[List]:
+def _lists(example: Example, row: int, graph_layers: int, unsure: Mapping[int, Collection[str]]) -> Iterator[List]:
     """Twins that follow each other, nothing but words without nodes between them; and what might be one, alone.
 
     Of nodes with the same edges, all must be in the list. Two of a label are in none: where places are guessed, one may
@@ -195,7 +222,13 @@ def _lists(example: Example, row: int, graph_layers: int, unsure: Collection[int
     assert graph.slots is not None
     place = [slot // graph_layers for slot in graph.slots]
     holds, times = Counter(place), Counter(graph.nodes)
-    usable = {n for n, label in enumerate(graph.nodes) if holds[place[n]] == 1 and times[label] == 1}
+    elsewhere = {label for labels in unsure.values() for label in labels}
+    loops = {edge.source for edge in graph.edges if edge.source == edge.target}
+    usable = {
+        node
+        for node, label in enumerate(graph.nodes)
+        if holds[place[node]] == 1 and times[label] == 1 and label not in elsewhere and node not in loops
+    }
     listed: set[int] = set()
     for group in twin_groups(graph):
         members = sorted(group, key=place.__getitem__)

@@ -7,15 +7,18 @@ the table may fall too. That needs no grammar, only graphs whose nodes are on th
 
 Not every phrase may take the place of every other one:
 - They begin with the same word, and their heads have the same label. Or edges of the same labels lead to heads of their
-  kind, and most of their neighbours, before and after, are words that the others have there too (*director of M1* and
-  *actor*); neither is rare.
+  kind, most words before the one are also before the other and the other way round, and most that follow the new one
+  have followed the old (*director of M1* for *actor*); neither is rare. If most that follow the old one have not
+  followed the new, the word that then follows must be one that has.
 - The last word and the one that then follows have been neighbours before. Words that labels copy count as one.
 - Labels that no sentence has twice do not come twice. Those that are no copied words, such as the numbered variables of
   a query, are the same before and after, and only phrases of one kind that have them change places.
+- Where two variables come from the same words, the copied names of the sentence stay the same: which is ?x1 and which
+  ?x2 may depend on them, as it does in CFQ.
 - Where alignments are guessed, the first word is nowhere else in its sentence: which of two has the node is not known.
 - A new sentence is none of the given ones, and no longer than the longest of them.
 
-Where sentences have lists, half of the new ones have lists with other members (lists.py).
+Where sentences have lists, half of the new ones, if there are enough, have lists with other members (lists.py).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from lagr.associate import left_over
 from lagr.copying import copied_labels
@@ -37,6 +40,7 @@ TRIES = 10  # for every sentence that is wanted
 LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
 FEWEST = 10  # phrases of a kind, before one can say where they stand
 MOST = 2 / 3  # of the neighbours of a kind of phrase, for "most"
+OFTEN = 0.05  # of a label's nodes: the share that a word must have to be one that it comes from
 COPIED, EDGE = "<copied>", ""  # what stands for words that labels copy, and beyond the first and the last word
 
 
@@ -91,8 +95,9 @@ def recombined(
     if with_lists:
         material = [*examples, *found]
         unsure += judge.unsure_tokens(found, gives)
-        lists = Lists(material, graph_layers, judge.have_met, unsure)
-        found += made_by(lists.new_example, wanted - len(found))
+        lists = Lists(material, graph_layers, judge.have_met, judge.may_rename, unsure)
+        found += made_by(lists.new_example, wanted - len(found)) if lists.lists else []
+        found += made_by(judge.new_example, wanted - len(found)) if judge.phrases else []
     return found
 
 
@@ -123,6 +128,14 @@ class Judge:
                 self.before[phrase.kind][words[phrase.start]] += 1
                 self.after[phrase.kind][words[phrase.end + 1]] += 1
                 self.edges[phrase.kind] |= {e.label for e in example.graph.edges if e.target == phrase.head}
+        on_words: dict[str, Counter[str]] = defaultdict(Counter)
+        for example in examples:
+            for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
+                on_words[label][example.tokens[slot // graph_layers].lower()] += 1
+        self.words_of = {
+            label: {word for word, times in count.items() if times >= OFTEN * count.total()}
+            for label, count in on_words.items()
+        }
         self.alike, self.is_narrower = cache(self._alike), cache(self._is_narrower)
 
     def new_example(self, rng: random.Random) -> Example | None:
@@ -137,10 +150,10 @@ class Judge:
 
     def unsure_tokens(
         self, examples: Sequence[Example], gives: defaultdict[str, set[str]] | None
-    ) -> list[Collection[int]]:
+    ) -> list[dict[int, set[str]]]:
         """Of every example, where the nodes' places are guessed, the tokens that may have a node and don't."""
         if gives is None:
-            return [()] * len(examples)
+            return [{} for _ in examples]
         places = ([slot // self.layers for slot in e.graph.slots or ()] for e in examples)
         return [left_over(e, its, gives, self.twice) for e, its in zip(examples, places, strict=True)]
 
@@ -155,7 +168,19 @@ class Judge:
         leaves, comes = self._only_once(site), self._only_once(other)
         stays = {label for node, label in enumerate(here.graph.nodes) if node not in site.nodes}
         fixed = (leaves - self.copied, comes - self.copied)
-        return not comes & stays and fixed[0] == fixed[1] and (site.kind == other.kind or not fixed[0])
+        if comes & stays or fixed[0] != fixed[1] or (fixed[0] and site.kind != other.kind):
+            return False
+        return self.may_rename(leaves, comes, stays | comes)
+
+    def may_rename(self, leaves: Collection[str], comes: Collection[str], labels: Collection[str]) -> bool:
+        """Whether these labels may take the place of those, for all that names say of the others in the sentence."""
+        names = self.only_once & self.copied
+        return names.intersection(leaves) == names.intersection(comes) or not self._are_numbered(labels)
+
+    def _are_numbered(self, labels: Collection[str]) -> bool:
+        """Whether two of a sentence's labels come from the same words, so that something else tells them apart."""
+        words = [self.words_of[label] for label in labels if label in self.only_once and label not in self.copied]
+        return any(one & other for one, other in combinations(words, 2))
 
     def _only_once(self, phrase: Phrase) -> set[str]:
         labels = self.examples[phrase.row].graph.nodes
@@ -171,7 +196,7 @@ class Judge:
         return [other for other in self.of_kind if other == one or self._stands_there(other, one)]
 
     def _stands_there(self, other: Kind, one: Kind) -> bool:
-        """Whether one kind of phrase mostly has neighbours that the other has, and the same before it."""
+        """Whether phrases of the first kind may stand where those of the second do, by their neighbours."""
         if other.label in self.only_once or self.edges[one] != self.edges[other]:
             return False
         if min(len(self.of_kind[one]), len(self.of_kind[other])) < FEWEST:

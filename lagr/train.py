@@ -178,7 +178,7 @@ class Trainer:
         began = time.monotonic() - self.seconds
         with Progress(train.steps) as progress, _interruptible() as interrupted:
             if self.new_sentences:
-                progress.say(f"{self.new_sentences:,} new training sentences, made by exchanging phrases")
+                progress.say(f"{self.new_sentences:,} new training sentences, made of the given ones")
             progress.begin(self.step, self._title())
             for run in self.runs:
                 if self.step == run.began:

@@ -296,3 +296,39 @@ def test_data_that_does_not_fit_is_said_to_be_so(tmp_path: Path) -> None:
 
 def test_seq2seq_has_no_new_sentences() -> None:
     assert more_examples(override(load("quickstart"), [("model", "kind", "seq2seq")]), [ATE, FELL]) == []
+
+
+def friends(*names: str) -> Example:
+    """Did a friend of M1 see a friend of M2: a variable for every friend, both of them from an "a"."""
+    tokens = ["Did", *"a friend of M see ".replace("M", names[0]).split()]
+    labels = ["see", "?x0", "friend", names[0]]
+    edges = [Edge(1, "agent", 0), Edge(1, "agent", 2), Edge(2, "theme", 3)]
+    slots = [5, 1, 2, 4]
+    if len(names) > 1:
+        tokens += ["a", "friend", "of", names[1]]
+        labels += ["?x1", "friend", names[1]]
+        edges += [Edge(0, "theme", 4), Edge(4, "agent", 5), Edge(5, "theme", 6)]
+        slots += [6, 7, 9]
+    return Example(tuple(tokens), Graph(tuple(labels), tuple(edges), tuple(slots)))
+
+
+def test_names_change_only_where_no_two_variables_come_from_the_same_words() -> None:
+    """Which friend is ?x0 may depend on the names, as in CFQ, where both are numbered by the same order."""
+    examples = [friends("M1"), friends("M2", "M3"), friends("M4", "M5")]
+    judge = Judge(examples, 1)
+    assert judge.may_rename({"M1"}, {"M6"}, {"see", "friend", "?x0", "M6"})
+    assert not judge.may_rename({"M2"}, {"M6"}, {"see", "friend", "?x0", "?x1", "M3", "M6"})
+    assert judge.may_rename({"M2", "?x0"}, {"M2"}, {"friend", "?x0", "?x1", "M2", "M3"})
+    made = recombined(examples, 1, 50)
+    assert made
+    assert {new.graph.nodes.count("?x1") for new in made} == {0}
+
+
+def test_variables_from_other_words_do_not_keep_names() -> None:
+    asked = [
+        Example(
+            ("Who", "saw", name), Graph(("who", "see", name), (Edge(0, "agent", 1), Edge(1, "theme", 2)), (0, 1, 2))
+        )
+        for name in ("M1", "M2")
+    ]
+    assert Judge(asked, 1).may_rename({"M1"}, {"M2"}, {"who", "see", "M2"})
