@@ -332,3 +332,29 @@ def test_variables_from_other_words_do_not_keep_names() -> None:
         for name in ("M1", "M2")
     ]
     assert Judge(asked, 1).may_rename({"M1"}, {"M2"}, {"who", "see", "M2"})
+
+
+def test_a_phrase_that_fewer_words_follow_stands_only_before_those() -> None:
+    """An actor runs, sings or falls, a director of M1 only runs: one stands for the other where somebody runs."""
+
+    def one(verb: str, director: bool = False) -> Example:
+        tokens = ("a", "director", "of", "M1", verb) if director else ("a", "actor", verb)
+        more = ((Edge(1, "theme", 2),), ("M1",), (3,)) if director else ((), (), ())
+        graph = Graph(
+            ("DO", tokens[1].upper(), *more[1]), (Edge(0, "agent", 1), *more[0]), (len(tokens) - 1, 1, *more[2])
+        )
+        return Example(tokens, graph)
+
+    def twice(word: str) -> Example:
+        graph = Graph(("DO", word.upper(), word.upper()), (Edge(0, "agent", 1), Edge(0, "theme", 2)), (2, 1, 4))
+        return Example(("a", word, "runs", "a", word), graph)
+
+    sung = Example(("a", "M1", "sings"), Graph(("DO", "M1"), (Edge(0, "agent", 1),), (2, 1)))
+    actors = [one(verb) for verb in ("runs", "sings", "falls") for _ in range(10)]
+    judge = Judge([*actors, *(one("runs", True) for _ in range(10)), sung, twice("actor"), twice("director")], 1)
+    runs, sings, director = (judge.phrases[row] for row in (0, 10, 30))
+    assert director.kind in judge.alike(runs.kind)
+    assert runs.kind not in judge.alike(director.kind)
+    assert judge.have_met("M1", "sings")
+    assert judge.fits(runs, director)
+    assert not judge.fits(sings, director)
