@@ -72,7 +72,10 @@ class GraphObjective:
             dist, target, align.candidates, align.noise, keys, remembered, align.noise_shape, align.swaps
         )
         found = torch.where(held.repeat_interleave(rows.shape[1])[:, None] == 1, before, found)
-        self.alignments[whose, rows, :J] = found.view(*rows.shape, J)
+        # A batch that begins a new round may have a sentence twice: both write the alignment of the first, or a GPU may
+        # mix the two, and put two nodes into one slot.
+        first = (rows[:, :, None] == rows[:, None, :]).int().argmax(2)
+        self.alignments[whose, rows, :J] = found.view(*rows.shape, J)[whose, first]
         return found
 
     @staticmethod

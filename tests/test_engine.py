@@ -55,6 +55,31 @@ def test_a_seed_among_others_takes_the_steps_it_takes_alone(
     assert torch.equal(together.engine.objective.alignments[1], alone[1].engine.objective.alignments[0])
 
 
+def test_a_sentence_that_is_twice_in_a_batch_is_remembered_as_it_was_placed_first(
+    tmp_path: Path, small_config: Config, mini: Source
+) -> None:
+    """A GPU writes both at once, number by number: of two alignments it would make one that is neither."""
+    changes = [
+        ("align", "start", "model"),
+        ("align", "hold", 0),
+        ("align", "remember", False),
+        ("align", "noise", 50.0),
+    ]
+    objective = trainer(config.override(small_config, changes), mini, [3, 4], tmp_path).engine.objective
+    assert isinstance(objective, GraphObjective)
+    model = build(small_config, Vocabulary.of(training_examples(small_config, mini)))
+    longest = objective.data.buckets[-1].rows
+    rows = torch.tensor([[longest[0], longest[1], longest[0]], [longest[1], longest[0], longest[1]]])
+    batch = objective.data.take(rows.flatten(), objective.data.buckets[-1])
+    dist = model(batch.tokens[None], batch.lengths[None], None)
+    parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
+    used = objective._infer(parts, batch.target, torch.tensor([1, 2]), rows, torch.zeros(2), infer=True).view(2, 3, -1)
+    assert not torch.equal(used[0, 0], used[0, 2]) and not torch.equal(used[1, 0], used[1, 2])
+    J = used.shape[2]
+    for s in range(2):
+        assert torch.equal(objective.alignments[s, rows[s, :2], :J], used[s, :2])
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("encoder", ["transformer", "lstm"])
 @pytest.mark.parametrize("supervision", ["strong", "weak"])
