@@ -56,6 +56,7 @@ class Packed:
     copies: bool = False
     features: Tensor | None = None  # (examples, N, F)
     alike: int = 0  # P, pairs of nodes of equal label
+    choices: tuple[tuple[int, ...], ...] = ()  # sets of labels of which a node may have any; numbered after the labels
 
     @property
     def batch(self) -> Batch:
@@ -100,6 +101,7 @@ def pack(
     alignment, edges = np.full((n, J), -1, np.int64), np.zeros((3, n, G), np.int64)
     copied = np.full((n, J if vocab.copies else 0), NOT_COPIED, np.int64)
     valencies = np.zeros((2, n, J if vocab.leaving else 0), np.int64)
+    choices: dict[tuple[int, ...], int] = {}
     for row, example in enumerate(examples):
         graph = example.graph
         check_fits(example, graph_layers)
@@ -108,6 +110,8 @@ def pack(
             for j, label in enumerate(graph.nodes):
                 if vocab.is_copied(label) and label in example.tokens:
                     nodes[row, j], copied[row, j] = vocab.copy, _word_to_copy(label, example, vocab)
+                elif any_of_these := vocab.choices(label):
+                    nodes[row, j] = choices.setdefault(any_of_these, vocab.sizes[1] + len(choices))
                 else:
                     nodes[row, j] = vocab.node_numbers[label]
             own, twins = edges_of[row]
@@ -132,6 +136,7 @@ def pack(
         vocab.copies,
         features,
         alike.shape[1] // 2,
+        tuple(choices),
     )
 
 

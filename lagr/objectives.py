@@ -34,6 +34,7 @@ class GraphObjective:
         """first_alignments (examples, J): what weak supervision starts from. forget: words to unknown ones."""
         self.data, self.align, self.first_alignments, self.forget = data, align, first_alignments, forget
         self.alignments = first_alignments.repeat(models, 1, 1)
+        self.choices = [torch.tensor(labels, device=data.table.device) for labels in data.choices]
 
     def infers(self, held: np.ndarray) -> bool:
         """Whether a step finds new alignments, of models of which these are held to the ones they have."""
@@ -49,7 +50,11 @@ class GraphObjective:
         if features is not None:
             features = features.view(S, B, *features.shape[1:])
         dist = model(words, batch.lengths.view(S, B), keys, features)
-        parts = (dist.node_log_probs, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
+        # A node that may have any of some labels has them with the sum of their probabilities.
+        nodes = dist.node_log_probs
+        sums = [nodes.index_select(2, labels).logsumexp(2, keepdim=True) for labels in self.choices]
+        nodes = torch.cat([nodes, *sums], dim=2) if sums else nodes
+        parts = (nodes, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
         alignment = batch.alignment
         if self.align.supervision == "weak":
             alignment = self._infer(

@@ -18,14 +18,15 @@ Not every phrase may take the place of every other one:
 - Where alignments are guessed, the first word is nowhere else in its sentence: which of two has the node is not known.
 - A new sentence is none of the given ones, and no longer than the longest of them.
 
-Where sentences have lists, half of the new ones, if there are enough, have lists with other members (lists.py).
+Where sentences have lists, as many new ones, if there are enough, have lists with other members (lists.py). Where
+they have descriptions whose labels only count, as many have those in the place of names (descriptions.py).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, pairwise
@@ -33,6 +34,7 @@ from itertools import combinations, pairwise
 from lagr.associate import left_over
 from lagr.copying import copied_labels
 from lagr.datasets import Example
+from lagr.descriptions import Descriptions
 from lagr.graph import Edge, Graph
 from lagr.lists import Lists, has_lists
 
@@ -91,21 +93,25 @@ def recombined(
     judge = Judge(examples, graph_layers, guessed=gives is not None)
     unsure = judge.unsure_tokens(examples, gives)
     with_lists = has_lists(examples, graph_layers, unsure)
-    found = made_by(judge.new_example, wanted // 2 if with_lists else wanted) if judge.phrases else []
+    described = judge.descriptions(unsure)
+    share = wanted // (1 + with_lists + bool(described))
+    made = made_by(described.new_example, share) if described else []
+    found = made_by(judge.new_example, share) if judge.phrases else []
     if with_lists:
         material = [*examples, *found]
         unsure += judge.unsure_tokens(found, gives)
         lists = Lists(material, graph_layers, judge.have_met, judge.may_rename, unsure)
-        found += made_by(lists.new_example, wanted - len(found)) if lists.lists else []
-        found += made_by(judge.new_example, wanted - len(found)) if judge.phrases else []
-    return found
+        found += made_by(lists.new_example, wanted - len(made) - len(found)) if lists.lists else []
+    if (with_lists or described) and judge.phrases:  # what those could not make
+        found += made_by(judge.new_example, wanted - len(made) - len(found))
+    return found + made
 
 
 class Judge:
     """The phrases of the examples, and which may take the place of which."""
 
     def __init__(self, examples: Sequence[Example], graph_layers: int, guessed: bool = False) -> None:
-        self.examples, self.layers = examples, graph_layers
+        self.examples, self.layers, self.guessed = examples, graph_layers, guessed
         self.copied = copied_labels(examples, graph_layers)
         self.twice = twice = {
             s for example in examples for s, times in Counter(example.graph.nodes).items() if times > 1
@@ -143,6 +149,28 @@ class Judge:
         site = rng.choice(self.phrases)
         other = rng.choice(self.of_kind[rng.choice(self.alike(site.kind))])
         return exchanged(self.examples, site, other, self.layers) if self.fits(site, other) else None
+
+    def descriptions(self, unsure: Sequence[Mapping[int, Collection[str]]] = ()) -> Descriptions | None:
+        """What may be said with a name or with a description, if sentences have both."""
+        names, nameless = self.only_once & self.copied, self.only_once - self.copied
+        sides: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+        for example in self.examples:
+            for source, label, target in example.graph.edges:
+                sides[example.graph.nodes[source]].add((label, True))
+                sides[example.graph.nodes[target]].add((label, False))
+        of_names = {side for name in names for side in sides[name]}
+        like_names = {label for label in nameless if sides[label] and sides[label] <= of_names}
+        # Of these, labels that come from the same words count only: what else would tell them apart?
+        counting = {
+            one for one in like_names if any(self.words_of[one] & self.words_of[other] for other in like_names - {one})
+        }
+        if not counting:
+            return None
+        names = {name for name in names if any(sides[name] <= sides[label] for label in counting)}
+        others = {label for label in like_names - counting if any(leaves for _, leaves in sides[label])}
+        given, words = (self.examples, self.layers, names, counting), (self._class, self.have_met)
+        found = Descriptions(*given, *words, self.guessed, others, unsure)
+        return found if found.sites else None
 
     def have_met(self, one: str, other: str) -> bool:
         """Whether the first word has been seen right before the second."""

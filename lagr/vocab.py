@@ -22,6 +22,7 @@ Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter
 
 SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
 NEAREST = {"<0>": "<Aa>", "<Aa>": "<a>", "<.>": "<a>"}  # what a shape is read as that no word of training has
+OR = " | "  # between the labels that a node may have
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 
 
@@ -199,7 +200,13 @@ class Vocabulary:
         return len(self.edge_labels) + FIRST_LABEL
 
     def is_copied(self, label: str) -> bool:
-        return self.copies and label not in self.node_numbers
+        return self.copies and label not in self.node_numbers and not self.choices(label)
+
+    def choices(self, label: str) -> tuple[int, ...]:
+        """The labels that a node may have any of (`any_of`), or none where this is one label."""
+        if label in self.node_numbers or OR not in label:
+            return ()
+        return tuple(self.node_numbers[one] for one in label.split(OR) if one in self.node_numbers)
 
     def node_label(self, number: int, token: str = "") -> str:
         """token: that of the label's slot, which is the label where it is copied."""
@@ -238,6 +245,11 @@ class Vocabulary:
             )
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None
+
+
+def any_of(labels: Collection[str]) -> str:
+    """The label of a node that may have any of these."""
+    return OR.join(sorted(labels))
 
 
 def shape(word: str) -> str:

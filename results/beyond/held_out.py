@@ -2,8 +2,8 @@
 
     python results/beyond/held_out.py cogs-words DATA/cogs OUT   then `lagr train … --data`; the held-out rows are gen
     python results/beyond/held_out.py cogs-pps DATA/cogs OUT     the same
-    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner`, `objects`, `lengths` or
-                                                                 `nouns`; they are dev and test
+    python results/beyond/held_out.py cfq DATA/cfq OUT           then `--data.partition inner`, `objects`, `lengths`,
+                                                                 `nouns` or `owners`; they are dev and test
 
 COGS' words: of 30 nouns and names all sentences but one, as in its own categories of words that are seen once. COGS'
 PPs: all sentences where one stands before "to" or "by", so that training has them at the end alone. CFQ: every
@@ -11,7 +11,8 @@ question that has one of 15 runs of four words, where words of a class count as 
 those that 250 to 2,600 questions have, that hold a comma, "and", "of" or "'s", and whose two runs of three words are
 left in 150 questions. CFQ's objects: every question with a list of entities that is not a subject. CFQ's lengths: every
 question with a list of five entities, of three verbs, or of four nouns or more, so that training has shorter ones and,
-of entities and verbs, longer ones. CFQ's nouns: every question with a list of three nouns or more.
+of entities and verbs, longer ones. CFQ's nouns: every question with a list of three nouns or more. CFQ's owners: every
+question that begins with "Did M's", and every one whether what somebody with a name has is the same as something else.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ HELD_OUT = {
     )
 }  # fmt: skip
 OBJECTS = re.compile(r"\b(?!(?:Were|Was|Did|did|that|and) )[\w',]+ M\d+ (?:,|and) M\d")
+OWNERS = re.compile(r"^Did M 's|^Was M 's (?:A )*N(?: 's (?:A )*N)* (?:a|M) ")
 
 LENGTHS = {"N": range(4, 20), "M": (5,), "V by": (3,), "V": (3,), "B": (3,)}
 
@@ -96,7 +98,9 @@ def hold_out_cfq(data: Path, out: Path) -> None:
     (out / "dataset.json").write_text(json.dumps(everything), encoding="utf-8")
     lengths = {row for row, example in enumerate(examples) if _has_length(" ".join(_classes(example.tokens)))}
     nouns = {row for row, example in enumerate(examples) if "N , N" in " ".join(_classes(example.tokens))}
-    for name, held in (("inner", patterns), ("objects", objects), ("lengths", lengths), ("nouns", nouns)):
+    owners = {row for row, example in enumerate(examples) if OWNERS.match(" ".join(_pattern(example.tokens)))}
+    parts = {"inner": patterns, "objects": objects, "lengths": lengths, "nouns": nouns, "owners": owners}
+    for name, held in parts.items():
         split = _split(examples, numbers, held)
         (out / "splits" / f"{name}.json").write_text(json.dumps(split), encoding="utf-8")
 

@@ -1,0 +1,354 @@
+"""New training sentences in which a description stands where a name stood, or a name or another one where it did.
+
+If one can ask "did M1 marry a film's director", one can ask "did a film's star marry M2's director". In a graph, what
+is said of a thing leads to its node, whether a name gives it (M1) or a description does, whose node has a label that
+only counts (?x0, ?x1). A *description* is a run of words with a part of the graph that hangs on the rest by this one
+node, its *head*: "a film", "M1's director". One of them takes the place of a name or of another description, or a name
+takes the place of one; what led to the old head, or out of it, does so with the new one. A description may also say
+what something else is: "who was *a director of M1*", where "a" gives no node. Such a *complement* hangs on a head that
+is elsewhere, and other descriptions take its place, whose head is then that one: "who was M2's star".
+
+- Labels that count are told from others by what they do: no sentence has one twice, they come from the same words, and
+  their nodes have no edges but those that names have too. Which of them a new sentence's descriptions have depends on
+  the whole of it, so that each may have *any* of them: training takes the sum of their probabilities.
+- Where alignments are guessed, such a node may be anywhere. A description then has as many words that give such labels
+  (*a*, *'s*) as it has of these nodes, and a complement has one more.
+- Edges between names and descriptions themselves (that two things differ) may depend on both, and so may whether there
+  is one: what has such an edge, or is joined to what mostly goes with one, stays.
+- No other label comes twice that way: some data has one node for both. No sentence gets more labels that count than
+  some given one has.
+- Most words before the one are also before the other, but for complements; and the last word and the one that then
+  follows have met before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from lagr.datasets import Example
+from lagr.graph import Edge, Graph
+from lagr.vocab import any_of
+
+FEWEST = 10  # parts of a kind, before one can say where they stand
+MOST = 2 / 3  # of the words before a kind of part, for "most"; and of the nodes of a label, for "mostly"
+GIVING = 0.2  # of the nodes with labels that count: the share that a word must have to be one that gives them
+COMMON = 0.01  # of the sentences: the share that a word must be in for that, where alignments are guessed
+LONGEST = 20  # tokens of a description
+SAMPLE = 5_000  # examples from which it is seen which words give labels that count
+NAME, THING, COMPLEMENT = "name", "thing", "complement"
+Side = tuple[str, bool]  # an edge's label, and whether it leaves the head
+Kind = tuple[str, str]  # what a part is, and its first word
+
+
+@dataclass(frozen=True)
+class Part:
+    """A name, a description of a thing, or one that is a complement."""
+
+    row: int  # of the example
+    start: int  # its first token, and the one after its last
+    end: int
+    head: int  # nodes, as numbers of the example's graph
+    nodes: frozenset[int]  # the head among them, but for complements
+    kind: Kind
+
+
+class Descriptions:
+    """The names and descriptions of the examples, and which may take the place of which."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        graph_layers: int,
+        names: Collection[str],
+        counting: Collection[str],
+        class_of: Callable[[str], str],
+        have_met: Callable[[str, str], bool],
+        guessed: bool,
+        others: Collection[str] = (),
+        unsure: Sequence[Mapping[int, Collection[str]]] = (),
+    ) -> None:
+        """The graphs must have slots. names: labels that copy a word, and that no sentence has twice. counting: labels
+        that count. class_of: what a word counts as. have_met: whether a word has been seen before another. others:
+        further labels of what may have a complement. unsure: tokens of each example that may belong to a node which is
+        not on them, and labels that it may have: no part can have either.
+        """
+        self.examples, self.layers, self.guessed = examples, graph_layers, guessed
+        self.names, self.counting, self.class_of, self.have_met = set(names), set(counting), class_of, have_met
+        self.any = any_of(self.counting)
+        self.things = self.names | self.counting
+        self.others = frozenset(others) - self.things
+        self.heads = self.things | self.others
+        self.most: Counter[frozenset[str]] = Counter()  # how many labels count at most, beside such others
+        for example in examples:
+            beside, count = self._counted(example.graph.nodes)
+            self.most[beside] = max(self.most[beside], count)
+        self.giving = self._giving_words()
+        self.apart, self.direct = self._labels_that_tell_apart()
+        self.parts: list[Part] = []
+        self.of_kind: dict[Kind, list[Part]] = defaultdict(list)
+        self.before: dict[Kind, Counter[str]] = defaultdict(Counter)
+        self.sides: dict[Kind, set[Side]] = defaultdict(set)
+        everything = (part for row, example in enumerate(examples) for part in self._parts(row, example))
+        found = [part for part in everything if self._is_sure(part, unsure[part.row] if unsure else {})]
+        own = Counter(side for part in found if part.kind[0] == THING for side in self._sides_within(part))
+        usual = {side for side, _ in own.most_common(1)}
+        for part in found:
+            words = ["", *map(class_of, examples[part.row].tokens)]
+            if part.kind[0] != COMPLEMENT or self._sides_within(part) <= usual:
+                self.parts.append(part)
+                self.of_kind[part.kind].append(part)
+                self.before[part.kind][words[part.start]] += 1
+                self.sides[part.kind] |= self._sides(part)
+        names_kinds = [kind for kind in self.of_kind if kind[0] == NAME]
+        self.proper = {kind[1] for kind in self.of_kind if any(self._are_alike(name, kind) for name in names_kinds)}
+        self.alike = {kind: [other for other in self.of_kind if self._are_alike(kind, other)] for kind in self.of_kind}
+        replaceable = [part for part in self.parts if self.alike[part.kind]]
+        of_each = ([part for part in replaceable if part.kind[0] == what] for what in (NAME, THING, COMPLEMENT))
+        self.sites = [parts for parts in of_each if parts]
+
+    def new_example(self, rng: random.Random) -> Example | None:
+        """One part in the place of another, or nothing where those that were drawn do not fit."""
+        site = rng.choice(rng.choice(self.sites))
+        other = rng.choice(self.of_kind[rng.choice(self.alike[site.kind])])
+        return self._exchanged(site, other) if self._fits(site, other) else None
+
+    def _is_sure(self, part: Part, unsure: Mapping[int, Collection[str]]) -> bool:
+        """Whether its nodes come from its words: where that is guessed, one of two with the same label may not."""
+        graph = self.examples[part.row].graph
+        labels = {graph.nodes[node] for node in part.nodes}
+        if self.guessed and sum(label in labels for label in graph.nodes) > len(part.nodes):
+            return False
+        return not any(part.start <= token < part.end or labels.intersection(its) for token, its in unsure.items())
+
+    def _stays(self, edges: Sequence[Edge], graph: Graph, head: int) -> bool:
+        """Whether what these edges join to a head may depend on what it is."""
+        beside = (graph.nodes[e.target if e.source == head else e.source] for e in edges)
+        return any(edge.label in self.direct for edge in edges) or any(label in self.apart for label in beside)
+
+    def _fits(self, site: Part, other: Part) -> bool:
+        here, there = self.examples[site.row], self.examples[other.row]
+        follows = here.tokens[site.end] if site.end < len(here.tokens) else ""
+        if not self.have_met(there.tokens[other.end - 1], follows):
+            return False
+        graph = here.graph
+        if self._stays(self._boundary(site), graph, site.head):
+            return False
+        if site.kind[0] == COMPLEMENT:
+            if self._stays(self._own_edges(other), there.graph, other.head):
+                return False
+        elif not self._sides(site) <= self.sides[other.kind] or self._is_one_of_several(site):
+            return False
+        come = other.nodes - {other.head} if site.kind[0] == COMPLEMENT else other.nodes
+        labels = [label for node, label in enumerate(graph.nodes) if node not in site.nodes]
+        comes = [there.graph.nodes[node] for node in come]
+        others, count = self._counted([*labels, *comes])
+        return count <= self.most[others] and (set(labels) - self.counting).isdisjoint(comes)
+
+    def _counted(self, labels: Sequence[str]) -> tuple[frozenset[str], int]:
+        """How many of the labels count, and which others are like them."""
+        return frozenset(labels) & self.others, sum(label in self.counting for label in labels)
+
+    def _is_one_of_several(self, site: Part) -> bool:
+        """Whether another node has the same edges, as in a list."""
+        graph = self.examples[site.row].graph
+        edges: dict[int, set[tuple[str, bool, int]]] = defaultdict(set)
+        for edge in self._boundary(site):
+            edges[site.head].add((edge.label, edge.source == site.head, edge.target + edge.source - site.head))
+        for source, label, target in graph.edges:
+            if source not in site.nodes and target not in site.nodes:
+                edges[source].add((label, True, target))
+                edges[target].add((label, False, source))
+        own = edges.pop(site.head)
+        return any(own <= others for others in edges.values())
+
+    def _boundary(self, part: Part) -> list[Edge]:
+        nodes = part.nodes
+        return [e for e in self.examples[part.row].graph.edges if (e.source in nodes) != (e.target in nodes)]
+
+    def _own_edges(self, part: Part) -> list[Edge]:
+        """Edges between the head and the rest of a description."""
+        edges, head, rest = self.examples[part.row].graph.edges, part.head, part.nodes - {part.head}
+        return [e for e in edges if (e.source == head and e.target in rest) or (e.target == head and e.source in rest)]
+
+    def _sides(self, part: Part) -> set[Side]:
+        return {(edge.label, edge.source == part.head) for edge in self._boundary(part)}
+
+    def _sides_within(self, part: Part) -> set[Side]:
+        return {(edge.label, edge.source == part.head) for edge in self._own_edges(part)}
+
+    def _are_alike(self, one: Kind, other: Kind) -> bool:
+        """Whether the second may stand where the first does. Names for names would be nothing new."""
+        if min(len(self.of_kind[one]), len(self.of_kind[other])) < FEWEST:
+            return False
+        if one[0] == COMPLEMENT:
+            return other[0] != NAME and {one[1], other[1]} <= self.proper
+        if other[0] == COMPLEMENT or one[0] == other[0] == NAME:
+            return False
+        before = self.before[one], self.before[other]
+        return one == other or (_mostly_in(*before) and _mostly_in(*before[::-1]))
+
+    def _giving_words(self) -> set[str]:
+        """The words that nodes come from whose labels count."""
+        examples = self.examples[:SAMPLE]
+        if self.guessed:
+            return self._words_that_explain(
+                [sum(s in self.counting for s in e.graph.nodes) for e in examples], examples
+            )
+        on = Counter(
+            example.tokens[slot // self.layers]
+            for example in examples
+            for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True)
+            if label in self.counting
+        )
+        return {word for word, times in on.items() if times > GIVING * on.total()}
+
+    @staticmethod
+    def _words_that_explain(numbers: Sequence[int], examples: Sequence[Example]) -> set[str]:
+        """Words of which each stands for about one: numbers = Σ weight · how often the word is there, weights ≥ 0."""
+        common = Counter(word for example in examples for word in set(example.tokens))
+        column = {word: n for n, word in enumerate(w for w, times in common.items() if times > COMMON * len(examples))}
+        table = np.zeros((len(examples), len(column)))
+        for row, example in enumerate(examples):
+            for word in example.tokens:
+                if word in column:
+                    table[row, column[word]] += 1
+        weights, _ = nnls(table, np.array(numbers, float))
+        return {word for word, n in column.items() if weights[n] > 0.5}
+
+    def _merged(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self.any if label in self.counting else label for label in labels)
+
+    def _labels_that_tell_apart(self) -> tuple[set[str], set[str]]:
+        """Labels of nodes that mostly join things which an edge joins, too, and the labels of such edges."""
+        joined, all_pairs, direct = Counter[str](), Counter[str](), set()
+        for example in self.examples:
+            graph, beside = example.graph, defaultdict(set)
+            pairs = set()
+            for source, label, target in graph.edges:
+                if graph.nodes[source] in self.things and graph.nodes[target] in self.things:
+                    direct.add(label)
+                    pairs |= {(source, target), (target, source)}
+                beside[source].add((target, label, True))
+                beside[target].add((source, label, False))
+            for node, ends in beside.items():
+                if graph.nodes[node] in self.things:
+                    continue
+                things = [(end, label, leaves) for end, label, leaves in ends if graph.nodes[end] in self.things]
+                for one, *side in things:
+                    for other, *other_side in things:
+                        described = self.counting.intersection((graph.nodes[one], graph.nodes[other]))
+                        if one < other and side != other_side and described:
+                            all_pairs[graph.nodes[node]] += 1
+                            joined[graph.nodes[node]] += (one, other) in pairs
+        return {label for label, times in joined.items() if times > MOST * all_pairs[label]}, direct
+
+    # The parts of an example.
+
+    def _parts(self, row: int, example: Example) -> Iterator[Part]:
+        graph, tokens = example.graph, example.tokens
+        assert graph.slots is not None
+        counts = [label in self.counting for label in graph.nodes]
+        place = [slot // self.layers for slot in graph.slots]
+        given = {at for at, is_so in zip(place, counts, strict=True) if is_so}
+        if self.guessed:
+            place, given = [-1 if is_so else at for at, is_so in zip(place, counts, strict=True)], set()
+        gives = [token in self.giving and at not in given for at, token in enumerate(tokens)]
+        ends = sorted({at + 1 for at, is_so in zip(place, counts, strict=True) if not is_so}, reverse=True)
+        for head, label in enumerate(graph.nodes):
+            hanging = _hanging(graph, head)
+            own = [head] * counts[head]
+            if label in self.heads and (found := self._described(place, ends, gives, hanging, own)):
+                start, end, nodes = found
+                kind = THING if counts[head] else COMPLEMENT, self.class_of(tokens[start])
+                yield Part(row, start, end, head, nodes, kind)
+            if label in self.names and tokens.count(label) == 1 and hanging:
+                at = place[head]
+                yield Part(row, at, at + 1, head, frozenset([head]), (NAME, self.class_of(label)))
+
+    def _described(
+        self, place: list[int], ends: list[int], gives: list[bool], hanging: list[set[int]], own: list[int]
+    ) -> tuple[int, int, frozenset[int]] | None:
+        """The longest run of words that describes a node: its ends, and the nodes.
+
+        place: the token of every node; −1: anywhere. ends: where it may end, the last one first. gives: which tokens
+        may give a label that counts, and are not known to. hanging: what hangs on the node. own: itself, if this gives
+        it.
+        """
+        taken = {at for at in place if at >= 0}
+        best: tuple[int, int, frozenset[int]] | None = None
+        for start in range(len(gives)):
+            if start not in taken and not gives[start]:
+                continue
+            for end in ends:
+                if end > start + LONGEST:
+                    continue
+                if end <= start or (best and end - start <= best[1] - best[0]):
+                    break
+                within = {node for node, at in enumerate(place) if start <= at < end}
+                inside = {node for part in hanging if part & within for node in part}.union(own)
+                if not within <= inside or any(place[node] >= 0 and node not in within for node in inside):
+                    continue
+                nameless = sum(place[node] < 0 for node in inside) + 1 - len(own)
+                if len(own) < len(inside) < len(place) and sum(gives[start:end]) == nameless:
+                    best = start, end, frozenset(inside)
+        return best
+
+    def _exchanged(self, site: Part, other: Part) -> Example:
+        here, there = self.examples[site.row], self.examples[other.row]
+        stay = [node for node in range(len(here.graph.nodes)) if node not in site.nodes]
+        come = sorted(other.nodes - {other.head} if site.kind[0] == COMPLEMENT else other.nodes)
+        new_here = {node: number for number, node in enumerate(stay)}
+        new_there = {node: number for number, node in enumerate(come, start=len(stay))}
+        if site.kind[0] == COMPLEMENT:
+            new_there[other.head] = new_here[site.head]
+        else:
+            new_here[site.head] = new_there[other.head]
+        edges = [
+            Edge(new[e.source], e.label, new[e.target])
+            for graph, new in ((here.graph, new_here), (there.graph, new_there))
+            for e in graph.edges
+            if e.source in new and e.target in new
+        ]
+        labels = [here.graph.nodes[node] for node in stay] + [there.graph.nodes[node] for node in come]
+        tokens = here.tokens[: site.start] + there.tokens[other.start : other.end] + here.tokens[site.end :]
+        slots = None
+        if not self.guessed and here.graph.slots and there.graph.slots:
+            longer, moved = (
+                self.layers * by for by in (other.end - other.start - site.end + site.start, site.start - other.start)
+            )
+            slots = tuple(
+                [
+                    slot if slot < self.layers * site.end else slot + longer
+                    for slot in (here.graph.slots[n] for n in stay)
+                ]
+                + [there.graph.slots[node] + moved for node in come]
+            )
+        return Example(tokens, Graph(self._merged(labels), tuple(edges), slots))
+
+
+def _hanging(graph: Graph, head: int) -> list[set[int]]:
+    """What the graph falls into without a node."""
+    beside = defaultdict(set)
+    for source, _, target in graph.edges:
+        if head not in (source, target):
+            beside[source].add(target)
+            beside[target].add(source)
+    left, found = set(range(len(graph.nodes))) - {head}, []
+    while left:
+        part, new = set(), {left.pop()}
+        while new:
+            part |= new
+            new = {end for node in new for end in beside[node]} - part
+        left -= part
+        found.append(part)
+    return found
+
+
+def _mostly_in(one: Counter[str], other: Counter[str]) -> bool:
+    return sum(times for word, times in one.items() if word in other) > MOST * one.total()

@@ -1,0 +1,72 @@
+"""Where weak supervision places nodes that starts from the model alone: on COGS, whose alignments are known.
+
+python results/cogs/weak_starts.py DATA/.. [--residual X] [--align.noise 0 …]     prints a line of JSON every 500 steps
+
+A small model (width 128, batch 64, 5e-4) with the settings of `cogs-weak-transformer-sep`, 2,000 steps. --residual:
+what layers add is multiplied by this at first, so that a slot knows less of other words.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from lagr import config, encoders
+from lagr.datasets import open_source
+from lagr.supervision import training_examples
+from lagr.train import Trainer
+from lagr.vocab import Vocabulary
+
+SMALL = [
+    ("model", "width", 128), ("model", "dropout", 0.1), ("train", "steps", 2000), ("train", "batch", 64),
+    ("train", "learning_rate", 5e-4), ("train", "device", "cpu"),
+]  # fmt: skip
+
+
+def main(data: str, residual: float, changes: list[tuple[str, str, object]]) -> None:
+    new_layer = encoders.TransformerLayer.__init__
+
+    def adds_less(self: encoders.TransformerLayer, *sizes: object, **more: object) -> None:
+        new_layer(self, *sizes, **more)  # type: ignore[arg-type]
+        self.attended.weight.data.mul_(residual)
+        self.narrow.weight.data.mul_(residual)
+
+    encoders.TransformerLayer.__init__ = adds_less  # type: ignore[assignment, method-assign]
+    settings = config.override(config.load("cogs-weak-transformer-sep"), [*SMALL, *changes])
+    source = open_source("cogs", data, "", settings.data.size, 0)
+    known, examples = source.read("train"), training_examples(settings, source)  # in the same order, nodes shuffled
+    places = []
+    for example in known:
+        of_label: dict[str, set[int]] = {}
+        for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
+            of_label.setdefault(label, set()).add(slot)
+        places.append(of_label)
+    folder = Path(tempfile.mkdtemp())
+    vocab = Vocabulary.of(examples)
+    trainer = Trainer([settings], source, {"train": examples}, vocab, [folder], folder / "state")
+    for step in range(1, settings.train.steps + 1):
+        trainer._take_step()
+        if step % 500:
+            continue
+        nodes = right = sentences = all_right = 0
+        elsewhere: Counter[str] = Counter()
+        for slots, of_label, example in zip(
+            trainer.engine.objective.alignments[0].tolist(), places, examples, strict=True
+        ):
+            if slots[0] < 0:  # not reached yet
+                continue
+            wrong = [(label, slot) for label, slot in zip(example.graph.nodes, slots) if slot not in of_label[label]]  # noqa: B905
+            elsewhere.update(f"{label} on {example.tokens[slot]}" for label, slot in wrong)
+            nodes, right = nodes + len(example.graph.nodes), right + len(example.graph.nodes) - len(wrong)
+            sentences, all_right = sentences + 1, all_right + (not wrong)
+        shares = {"nodes_on_their_word": 100 * right / nodes, "sentences": 100 * all_right / sentences}
+        print(json.dumps({"step": step, **shares, "elsewhere": dict(elsewhere.most_common(12))}), flush=True)
+
+
+if __name__ == "__main__":
+    pairs = dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
+    residual = float(pairs.pop("--residual", 1))
+    main(sys.argv[1], residual, [(*key[2:].split("."), json.loads(value)) for key, value in pairs.items()])  # type: ignore[misc]
