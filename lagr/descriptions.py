@@ -39,8 +39,9 @@ FEWEST = 10  # parts of a kind, before one can say where they stand
 MOST = 2 / 3  # of the words before a kind of part, for "most"; and of the nodes of a label, for "mostly"
 GIVING = 0.2  # of the nodes with labels that count: the share that a word must have to be one that gives them
 COMMON = 0.01  # of the sentences: the share that a word must be in for that, where alignments are guessed
-LONGEST = 20  # tokens of a description
+LONGEST, LONGEST_SENTENCE = 20, 60  # tokens of a description, and of a sentence in which one is looked for
 SAMPLE = 5_000  # examples from which it is seen which words give labels that count
+MOST_WORDS = 300  # that are looked at for that
 NAME, THING, COMPLEMENT = "name", "thing", "complement"
 Side = tuple[str, bool]  # an edge's label, and whether it leaves the head
 Kind = tuple[str, str]  # what a part is, and its first word
@@ -96,7 +97,7 @@ class Descriptions:
         self.sides: dict[Kind, set[Side]] = defaultdict(set)
         everything = (part for row, example in enumerate(examples) for part in self._parts(row, example))
         found = [part for part in everything if self._is_sure(part, unsure[part.row] if unsure else {})]
-        own = Counter(side for part in found if part.kind[0] == THING for side in self._sides_within(part))
+        own = Counter(side for part in found if part.kind[0] == THING for side in sorted(self._sides_within(part)))
         usual = {side for side, _ in own.most_common(1)}
         for part in found:
             words = ["", *map(class_of, examples[part.row].tokens)]
@@ -119,9 +120,11 @@ class Descriptions:
         return self._exchanged(site, other) if self._fits(site, other) else None
 
     def _is_sure(self, part: Part, unsure: Mapping[int, Collection[str]]) -> bool:
-        """Whether its nodes come from its words: where that is guessed, one of two with the same label may not."""
+        """Whether it can be moved. Where places are guessed, one of two nodes with the same label may be elsewhere."""
         graph = self.examples[part.row].graph
         labels = {graph.nodes[node] for node in part.nodes}
+        if not self._boundary(part) or any(edge.source == edge.target == part.head for edge in graph.edges):
+            return False  # nothing is said of it, or something of itself alone
         if self.guessed and sum(label in labels for label in graph.nodes) > len(part.nodes):
             return False
         return not any(part.start <= token < part.end or labels.intersection(its) for token, its in unsure.items())
@@ -135,6 +138,9 @@ class Descriptions:
         here, there = self.examples[site.row], self.examples[other.row]
         follows = here.tokens[site.end] if site.end < len(here.tokens) else ""
         if not self.have_met(there.tokens[other.end - 1], follows):
+            return False
+        before = here.tokens[site.start - 1] if site.start else ""
+        if site.kind[0] != COMPLEMENT and not self.have_met(before, there.tokens[other.start]):
             return False
         graph = here.graph
         if self._stays(self._boundary(site), graph, site.head):
@@ -151,7 +157,7 @@ class Descriptions:
         return count <= self.most[others] and (set(labels) - self.counting).isdisjoint(comes)
 
     def _counted(self, labels: Sequence[str]) -> tuple[frozenset[str], int]:
-        """How many of the labels count, and which others are like them."""
+        """Which of the labels are like those that count, and how many of these there are."""
         return frozenset(labels) & self.others, sum(label in self.counting for label in labels)
 
     def _is_one_of_several(self, site: Part) -> bool:
@@ -194,8 +200,8 @@ class Descriptions:
         return one == other or (_mostly_in(*before) and _mostly_in(*before[::-1]))
 
     def _giving_words(self) -> set[str]:
-        """The words that nodes come from whose labels count."""
-        examples = self.examples[:SAMPLE]
+        """The words that nodes come from whose labels count: those they are on, or such as come as often as they do."""
+        examples = self.examples[:: max(1, len(self.examples) // SAMPLE)]
         if self.guessed:
             return self._words_that_explain(
                 [sum(s in self.counting for s in e.graph.nodes) for e in examples], examples
@@ -211,14 +217,20 @@ class Descriptions:
     @staticmethod
     def _words_that_explain(numbers: Sequence[int], examples: Sequence[Example]) -> set[str]:
         """Words of which each stands for about one: numbers = Σ weight · how often the word is there, weights ≥ 0."""
-        common = Counter(word for example in examples for word in set(example.tokens))
-        column = {word: n for n, word in enumerate(w for w, times in common.items() if times > COMMON * len(examples))}
+        common = Counter(word for example in examples for word in dict.fromkeys(example.tokens))
+        frequent = [word for word, times in common.most_common(MOST_WORDS) if times > COMMON * len(examples)]
+        column = {word: n for n, word in enumerate(frequent)}
+        if not column:
+            return set()
         table = np.zeros((len(examples), len(column)))
         for row, example in enumerate(examples):
             for word in example.tokens:
                 if word in column:
                     table[row, column[word]] += 1
-        weights, _ = nnls(table, np.array(numbers, float))
+        try:
+            weights, _ = nnls(table, np.array(numbers, float))
+        except RuntimeError:  # it found none in time
+            return set()
         return {word for word, n in column.items() if weights[n] > 0.5}
 
     def _merged(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -253,6 +265,8 @@ class Descriptions:
     def _parts(self, row: int, example: Example) -> Iterator[Part]:
         graph, tokens = example.graph, example.tokens
         assert graph.slots is not None
+        if len(tokens) > LONGEST_SENTENCE:
+            return
         counts = [label in self.counting for label in graph.nodes]
         place = [slot // self.layers for slot in graph.slots]
         given = {at for at, is_so in zip(place, counts, strict=True) if is_so}
@@ -261,13 +275,13 @@ class Descriptions:
         gives = [token in self.giving and at not in given for at, token in enumerate(tokens)]
         ends = sorted({at + 1 for at, is_so in zip(place, counts, strict=True) if not is_so}, reverse=True)
         for head, label in enumerate(graph.nodes):
-            hanging = _hanging(graph, head)
-            own = [head] * counts[head]
-            if label in self.heads and (found := self._described(place, ends, gives, hanging, own)):
+            if label not in self.heads:
+                continue
+            if found := self._described(place, ends, gives, _hanging(graph, head), [head] * counts[head]):
                 start, end, nodes = found
                 kind = THING if counts[head] else COMPLEMENT, self.class_of(tokens[start])
                 yield Part(row, start, end, head, nodes, kind)
-            if label in self.names and tokens.count(label) == 1 and hanging:
+            if label in self.names and tokens.count(label) == 1 and place.count(place[head]) == 1:
                 at = place[head]
                 yield Part(row, at, at + 1, head, frozenset([head]), (NAME, self.class_of(label)))
 

@@ -71,7 +71,8 @@ def recombined(
     seed: int = 0,
     gives: defaultdict[str, set[str]] | None = None,
 ) -> list[Example]:
-    """Up to so many new examples, as many as are found soon. The graphs must have slots, and so have the new ones.
+    """Up to so many new examples, as many as are found soon. The graphs must have slots; where these are known, the new
+    ones have them too.
 
     gives: where the slots are a guess from counts, the labels that each word gives.
     """
@@ -102,8 +103,11 @@ def recombined(
         unsure += judge.unsure_tokens(found, gives)
         lists = Lists(material, graph_layers, judge.have_met, judge.may_rename, unsure)
         found += made_by(lists.new_example, wanted - len(made) - len(found)) if lists.lists else []
-    if (with_lists or described) and judge.phrases:  # what those could not make
+    # What one way could not make, others may.
+    if (with_lists or described) and judge.phrases:
         found += made_by(judge.new_example, wanted - len(made) - len(found))
+    if described:
+        made += made_by(described.new_example, wanted - len(made) - len(found))
     return found + made
 
 

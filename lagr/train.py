@@ -136,6 +136,8 @@ class Trainer:
     ) -> None:
         self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
         new = more_examples(self.config, splits["train"])
+        if vocab.leaving:  # what has edges as no given node has could not be said of it
+            new = [example for example in new if vocab.knows_valencies(example.graph)]
         examples, self.new_sentences = [*splits["train"], *new], len(new)
         self.runs = [Run(config, folder) for config, folder in zip(configs, folders, strict=True)]
         train, self.device = self.config.train, choose_device(self.config.train.device)

@@ -22,7 +22,7 @@ Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter
 
 SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
 NEAREST = {"<0>": "<Aa>", "<Aa>": "<a>", "<.>": "<a>"}  # what a shape is read as that no word of training has
-OR = " | "  # between the labels that a node may have
+OR = "\x1f"  # between the labels that a node may have: no label of any data has it
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 
 
@@ -122,6 +122,10 @@ class Vocabulary:
         )
         return leaving, entering
 
+    def knows_valencies(self, graph: Graph) -> bool:
+        ways = zip(self.count_edges(graph), self.valency_numbers, strict=True)
+        return all(tuple(min(n, self.most or n) for n in v) in known for way, known in ways for v in way)
+
     @property
     def sizes(self) -> tuple[int, int, int]:
         """How many words, node labels and edge labels a model needs, reserved ones included."""
@@ -204,9 +208,7 @@ class Vocabulary:
 
     def choices(self, label: str) -> tuple[int, ...]:
         """The labels that a node may have any of (`any_of`), or none where this is one label."""
-        if label in self.node_numbers or OR not in label:
-            return ()
-        return tuple(self.node_numbers[one] for one in label.split(OR) if one in self.node_numbers)
+        return tuple(self.node_numbers[one] for one in label.split(OR)) if OR in label else ()
 
     def node_label(self, number: int, token: str = "") -> str:
         """token: that of the label's slot, which is the label where it is copied."""
