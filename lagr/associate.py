@@ -17,6 +17,7 @@ import torch
 
 from lagr.datasets import Example
 from lagr.matching import best_assignment
+from lagr.vocab import OR
 
 ROUNDS = 6
 LEAST = 1e-6  # a probability that a logarithm can be taken of
@@ -31,16 +32,21 @@ def associated_alignments(
 ) -> list[list[int]]:
     """For every example the slot of each node, by the largest Σ log p(label | word).
 
-    A label that is copied goes to its word, whatever the counts. given: the probabilities, where they are known.
+    A label that is copied goes to its word, whatever the counts; one that may be any of several has the sum of their
+    probabilities. given: the probabilities, where they are known.
     """
     given = label_probabilities(examples) if given is None else given
+
+    def probability(word: str, label: str) -> float:
+        return sum(given.get((word, one), 0.0) for one in label.split(OR))
+
     labels = sorted({label for example in examples for label in example.graph.nodes})
     rank = {label: number / len(labels) for number, label in enumerate(labels)}
 
     alignments = []
     for example in examples:
         nodes, tokens = example.graph.nodes, [word.lower() for word in example.tokens]
-        gain = np.log([[given.get((w, s), 0.0) + LEAST for w in tokens] for s in nodes], dtype=np.float32)
+        gain = np.log([[probability(w, s) + LEAST for w in tokens] for s in nodes], dtype=np.float32)
         gain = gain.reshape(len(nodes), len(tokens))
         certain = 1 - len(nodes) * np.log(LEAST)  # more than all other nodes of the sentence can gain together
         for j, label in enumerate(nodes):
@@ -56,14 +62,18 @@ def associated_alignments(
 
 
 def label_probabilities(examples: Sequence[Example], rounds: int = ROUNDS) -> dict[tuple[str, str], float]:
-    """p(label | word), of a node of a sentence that comes from the word, for all that occur together."""
+    """p(label | word), of a node of a sentence that comes from the word, for all that occur together.
+
+    Nodes that may have any of several labels are not counted.
+    """
     words: dict[str, int] = {}
     labels: dict[str, int] = {}
     tables = [np.zeros((3, 0), np.int64)]  # a node, its label, and a word that it may come from
     nodes = 0
     for example in examples:
         tokens = [words.setdefault(word.lower(), len(words)) for word in example.tokens]
-        numbers = [labels.setdefault(label, len(labels)) for label in example.graph.nodes]
+        known = (label for label in example.graph.nodes if OR not in label)
+        numbers = [labels.setdefault(label, len(labels)) for label in known]
         here = np.arange(nodes, nodes + len(numbers))
         both = np.stack([here, np.array(numbers, np.int64)]).repeat(len(tokens), axis=1)
         tables.append(np.concatenate([both, np.tile(np.array(tokens, np.int64), len(numbers))[None]]))

@@ -314,3 +314,10 @@ def test_valencies_that_no_given_node_has_are_noticed() -> None:
     graph = examples[0].graph
     more = [Edge(0, "agent", len(graph.nodes) + number) for number in range(3)]
     assert not vocab.knows_valencies(Graph((*graph.nodes, "dog", "cat", "boss"), (*graph.edges, *more)))
+
+
+def test_counts_place_what_may_have_any_of_some_labels_by_all_of_them() -> None:
+    example = Example(("b", "a"), Graph((any_of(["?x0", "?x1"]),)))
+    given = {("a", "?x0"): 0.3, ("a", "?x1"): 0.3, ("b", "?x0"): 0.5}
+    assert associated_alignments([example], 1, given=given) == [[1]]
+    assert label_probabilities([example]) == {}
