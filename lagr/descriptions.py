@@ -26,17 +26,16 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import nnls
 
 from lagr.datasets import Example
 from lagr.graph import Edge, Graph
+from lagr.parts import FEWEST, MOST, Part, exchanged, mostly_in
 from lagr.vocab import any_of
 
-FEWEST = 10  # parts of a kind, before one can say where they stand
-MOST = 2 / 3  # of the words before a kind of part, for "most"; and of the nodes of a label, for "mostly"
 GIVING = 0.2  # of the nodes with labels that count: the share that a word must have to be one that gives them
 COMMON = 0.01  # of the sentences: the share that a word must be in for that, where alignments are guessed
 LONGEST, LONGEST_SENTENCE = 20, 60  # tokens of a description, and of a sentence in which one is looked for
@@ -45,18 +44,6 @@ MOST_WORDS = 300  # that are looked at for that
 NAME, THING, COMPLEMENT = "name", "thing", "complement"
 Side = tuple[str, bool]  # an edge's label, and whether it leaves the head
 Kind = tuple[str, str]  # what a part is, and its first word
-
-
-@dataclass(frozen=True)
-class Part:
-    """A name, a description of a thing, or one that is a complement."""
-
-    row: int  # of the example
-    start: int  # its first token, and the one after its last
-    end: int
-    head: int  # nodes, as numbers of the example's graph
-    nodes: frozenset[int]  # the head among them, but for complements
-    kind: Kind
 
 
 class Descriptions:
@@ -91,8 +78,8 @@ class Descriptions:
             self.most[beside] = max(self.most[beside], count)
         self.giving = self._giving_words()
         self.apart, self.direct = self._labels_that_tell_apart()
-        self.parts: list[Part] = []
-        self.of_kind: dict[Kind, list[Part]] = defaultdict(list)
+        self.parts: list[Part[Kind]] = []
+        self.of_kind: dict[Kind, list[Part[Kind]]] = defaultdict(list)
         self.before: dict[Kind, Counter[str]] = defaultdict(Counter)
         self.sides: dict[Kind, set[Side]] = defaultdict(set)
         everything = (part for row, example in enumerate(examples) for part in self._parts(row, example))
@@ -119,7 +106,7 @@ class Descriptions:
         other = rng.choice(self.of_kind[rng.choice(self.alike[site.kind])])
         return self._exchanged(site, other) if self._fits(site, other) else None
 
-    def _is_sure(self, part: Part, unsure: Mapping[int, Collection[str]]) -> bool:
+    def _is_sure(self, part: Part[Kind], unsure: Mapping[int, Collection[str]]) -> bool:
         """Whether it can be moved. Where places are guessed, one of two nodes with the same label may be elsewhere."""
         graph = self.examples[part.row].graph
         labels = {graph.nodes[node] for node in part.nodes}
@@ -134,7 +121,7 @@ class Descriptions:
         beside = (graph.nodes[e.target if e.source == head else e.source] for e in edges)
         return any(edge.label in self.direct for edge in edges) or any(label in self.apart for label in beside)
 
-    def _fits(self, site: Part, other: Part) -> bool:
+    def _fits(self, site: Part[Kind], other: Part[Kind]) -> bool:
         here, there = self.examples[site.row], self.examples[other.row]
         follows = here.tokens[site.end] if site.end < len(here.tokens) else ""
         if not self.have_met(there.tokens[other.end - 1], follows):
@@ -160,7 +147,7 @@ class Descriptions:
         """Which of the labels are like those that count, and how many of these there are."""
         return frozenset(labels) & self.others, sum(label in self.counting for label in labels)
 
-    def _is_one_of_several(self, site: Part) -> bool:
+    def _is_one_of_several(self, site: Part[Kind]) -> bool:
         """Whether another node has the same edges, as in a list."""
         graph = self.examples[site.row].graph
         edges: dict[int, set[tuple[str, bool, int]]] = defaultdict(set)
@@ -173,19 +160,19 @@ class Descriptions:
         own = edges.pop(site.head)
         return any(own <= others for others in edges.values())
 
-    def _boundary(self, part: Part) -> list[Edge]:
+    def _boundary(self, part: Part[Kind]) -> list[Edge]:
         nodes = part.nodes
         return [e for e in self.examples[part.row].graph.edges if (e.source in nodes) != (e.target in nodes)]
 
-    def _own_edges(self, part: Part) -> list[Edge]:
+    def _own_edges(self, part: Part[Kind]) -> list[Edge]:
         """Edges between the head and the rest of a description."""
         edges, head, rest = self.examples[part.row].graph.edges, part.head, part.nodes - {part.head}
         return [e for e in edges if (e.source == head and e.target in rest) or (e.target == head and e.source in rest)]
 
-    def _sides(self, part: Part) -> set[Side]:
+    def _sides(self, part: Part[Kind]) -> set[Side]:
         return {(edge.label, edge.source == part.head) for edge in self._boundary(part)}
 
-    def _sides_within(self, part: Part) -> set[Side]:
+    def _sides_within(self, part: Part[Kind]) -> set[Side]:
         return {(edge.label, edge.source == part.head) for edge in self._own_edges(part)}
 
     def _are_alike(self, one: Kind, other: Kind) -> bool:
@@ -197,7 +184,7 @@ class Descriptions:
         if other[0] == COMPLEMENT or one[0] == other[0] == NAME:
             return False
         before = self.before[one], self.before[other]
-        return one == other or (_mostly_in(*before) and _mostly_in(*before[::-1]))
+        return one == other or (mostly_in(*before) and mostly_in(*before[::-1]))
 
     def _giving_words(self) -> set[str]:
         """The words that nodes come from whose labels count: those they are on, or such as come as often as they do."""
@@ -262,7 +249,7 @@ class Descriptions:
 
     # The parts of an example.
 
-    def _parts(self, row: int, example: Example) -> Iterator[Part]:
+    def _parts(self, row: int, example: Example) -> Iterator[Part[Kind]]:
         graph, tokens = example.graph, example.tokens
         assert graph.slots is not None
         if len(tokens) > LONGEST_SENTENCE:
@@ -313,37 +300,9 @@ class Descriptions:
                     best = start, end, frozenset(inside)
         return best
 
-    def _exchanged(self, site: Part, other: Part) -> Example:
-        here, there = self.examples[site.row], self.examples[other.row]
-        stay = [node for node in range(len(here.graph.nodes)) if node not in site.nodes]
-        come = sorted(other.nodes - {other.head} if site.kind[0] == COMPLEMENT else other.nodes)
-        new_here = {node: number for number, node in enumerate(stay)}
-        new_there = {node: number for number, node in enumerate(come, start=len(stay))}
-        if site.kind[0] == COMPLEMENT:
-            new_there[other.head] = new_here[site.head]
-        else:
-            new_here[site.head] = new_there[other.head]
-        edges = [
-            Edge(new[e.source], e.label, new[e.target])
-            for graph, new in ((here.graph, new_here), (there.graph, new_there))
-            for e in graph.edges
-            if e.source in new and e.target in new
-        ]
-        labels = [here.graph.nodes[node] for node in stay] + [there.graph.nodes[node] for node in come]
-        tokens = here.tokens[: site.start] + there.tokens[other.start : other.end] + here.tokens[site.end :]
-        slots = None
-        if not self.guessed and here.graph.slots and there.graph.slots:
-            longer, moved = (
-                self.layers * by for by in (other.end - other.start - site.end + site.start, site.start - other.start)
-            )
-            slots = tuple(
-                [
-                    slot if slot < self.layers * site.end else slot + longer
-                    for slot in (here.graph.slots[n] for n in stay)
-                ]
-                + [there.graph.slots[node] + moved for node in come]
-            )
-        return Example(tokens, Graph(self._merged(labels), tuple(edges), slots))
+    def _exchanged(self, site: Part[Kind], other: Part[Kind]) -> Example:
+        new = exchanged(self.examples, site, other, self.layers, slots=not self.guessed)
+        return replace(new, graph=replace(new.graph, nodes=self._merged(new.graph.nodes)))
 
 
 def _hanging(graph: Graph, head: int) -> list[set[int]]:
@@ -362,7 +321,3 @@ def _hanging(graph: Graph, head: int) -> list[set[int]]:
         left -= part
         found.append(part)
     return found
-
-
-def _mostly_in(one: Counter[str], other: Counter[str]) -> bool:
-    return sum(times for word, times in one.items() if word in other) > MOST * one.total()

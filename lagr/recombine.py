@@ -35,13 +35,12 @@ from lagr.associate import left_over
 from lagr.copying import copied_labels
 from lagr.datasets import Example
 from lagr.descriptions import Descriptions
-from lagr.graph import Edge, Graph
+from lagr.graph import Edge
 from lagr.lists import Lists, has_lists
+from lagr.parts import FEWEST, Part, exchanged, mostly_in
 
 TRIES = 10  # for every sentence that is wanted
 LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
-FEWEST = 10  # phrases of a kind, before one can say where they stand
-MOST = 2 / 3  # of the neighbours of a kind of phrase, for "most"
 OFTEN = 0.05  # of a label's nodes: the share that a word must have to be one that it comes from
 COPIED, EDGE = "<copied>", ""  # what stands for words that labels copy, and beyond the first and the last word
 
@@ -54,14 +53,7 @@ class Kind:
     label: str  # of the head
 
 
-@dataclass(frozen=True)
-class Phrase:
-    row: int  # of the example
-    start: int  # its first token, and the one after its last
-    end: int
-    head: int  # nodes, as numbers of the example's graph
-    nodes: tuple[int, ...]  # the head among them
-    kind: Kind
+Phrase = Part[Kind]
 
 
 def recombined(
@@ -234,15 +226,11 @@ class Judge:
         if min(len(self.of_kind[one]), len(self.of_kind[other])) < FEWEST:
             return False
         before, after = (self.before[one], self.before[other]), (self.after[one], self.after[other])
-        return _mostly_in(*before) and _mostly_in(*before[::-1]) and _mostly_in(*after[::-1])
+        return mostly_in(*before) and mostly_in(*before[::-1]) and mostly_in(*after[::-1])
 
     def _is_narrower(self, other: Kind, one: Kind) -> bool:
         """Whether fewer words follow it, as fewer do *director of M1* than *actor*: no one's *'s* or *that*."""
-        return other != one and not _mostly_in(self.after[one], self.after[other])
-
-
-def _mostly_in(one: Counter[str], other: Counter[str]) -> bool:
-    return sum(times for word, times in one.items() if word in other) > MOST * one.total()
+        return other != one and not mostly_in(self.after[one], self.after[other])
 
 
 def phrases(example: Example, row: int, graph_layers: int) -> Iterator[Phrase]:
@@ -254,13 +242,13 @@ def phrases(example: Example, row: int, graph_layers: int) -> Iterator[Phrase]:
     for head in sorted(entered):
         start = place[head]
         for end in sorted({at + 1 for at in place if start <= at < start + LONGEST_PHRASE}, reverse=True):
-            nodes = tuple(node for node, at in enumerate(place) if start <= at < end)
-            if _is_closed(graph.edges, set(nodes), head):
+            nodes = frozenset(node for node, at in enumerate(place) if start <= at < end)
+            if _is_closed(graph.edges, nodes, head):
                 yield Phrase(row, start, end, head, nodes, Kind(example.tokens[start], graph.nodes[head]))
                 break
 
 
-def _is_closed(edges: Sequence[Edge], nodes: set[int], head: int) -> bool:
+def _is_closed(edges: Sequence[Edge], nodes: Collection[int], head: int) -> bool:
     """Whether no edge leads out of the nodes, all that lead in lead to the head, and the nodes hang together."""
     within = []
     for edge in edges:
@@ -275,29 +263,3 @@ def _is_closed(edges: Sequence[Edge], nodes: set[int], head: int) -> bool:
         before = len(reached)
         reached |= {end for e in within if e.source in reached or e.target in reached for end in (e.source, e.target)}
     return reached == nodes
-
-
-def exchanged(examples: Sequence[Example], site: Phrase, other: Phrase, graph_layers: int) -> Example:
-    """The example of one phrase with the other in its place. It has no form: its graph is what it means."""
-    here, there = examples[site.row], examples[other.row]
-    assert here.graph.slots is not None and there.graph.slots is not None
-    kept = [node for node in range(len(here.graph.nodes)) if node not in site.nodes]
-    stay = {node: number for number, node in enumerate(kept)}
-    come = {node: number for number, node in enumerate(other.nodes, start=len(kept))}
-    stay[site.head] = come[other.head]  # what led to the old head leads to the new one
-    edges = [
-        Edge(new[e.source], e.label, new[e.target])
-        for graph, new in ((here.graph, stay), (there.graph, come))
-        for e in graph.edges
-        if e.source in new and e.target in new
-    ]
-    longer = graph_layers * (other.end - other.start - site.end + site.start)
-    slots = [slot if slot < graph_layers * site.end else slot + longer for slot in (here.graph.slots[n] for n in kept)]
-    slots += [there.graph.slots[node] + graph_layers * (site.start - other.start) for node in other.nodes]
-    labels = [here.graph.nodes[node] for node in kept] + [there.graph.nodes[node] for node in other.nodes]
-    return Example(_tokens(examples, site, other), Graph(tuple(labels), tuple(edges), tuple(slots)))
-
-
-def _tokens(examples: Sequence[Example], site: Phrase, other: Phrase) -> tuple[str, ...]:
-    here, there = examples[site.row].tokens, examples[other.row].tokens
-    return here[: site.start] + there[other.start : other.end] + here[site.end :]

@@ -15,10 +15,11 @@ from lagr.associate import associated_alignments, label_probabilities, labels_gi
 from lagr.batch import pack
 from lagr.copying import copied_labels
 from lagr.datasets import Example, cfq
-from lagr.descriptions import COMPLEMENT, NAME, Descriptions, Part
+from lagr.descriptions import COMPLEMENT, NAME, Descriptions, Kind
 from lagr.graph import Edge, Graph
 from lagr.objectives import GraphObjective
 from lagr.parser import build
+from lagr.parts import Part
 from lagr.recombine import Judge, recombined
 from lagr.vocab import OR, Vocabulary, any_of
 
@@ -139,7 +140,7 @@ def test_new_sentences_mean_what_they_say(guessed: bool) -> None:
     rng, seen = random.Random(0), {example.tokens for example in examples}
     exchanged = described._exchanged
 
-    def checked(site: Part, other: Part) -> Example:
+    def checked(site: Part[Kind], other: Part[Kind]) -> Example:
         """The rules that this language does not need."""
         here, there = judge.examples[site.row], judge.examples[other.row]
         say_what = site.kind[0] == COMPLEMENT
