@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from lagr import kernels
 from lagr.chance import dropout
 
+LSTMState = tuple[Tensor, Tensor]  # hidden and cell (W, directions, B, size)
 NEAR = 2  # tokens on either side from which it is seen that two words are in one list
 
 
@@ -263,54 +264,61 @@ class Transformer(nn.Module):
 
 
 class LSTMLayer(nn.Module):
-    """A bidirectional LSTM layer, D/2 a direction: (W, B, N, D) → (W, B, N, D).
+    """An LSTM layer of one direction or of two, D/2 each: (W, B, N, D) → (W, B, N, D).
 
     i, f, g, o = x A + h R + b;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
     The state stands still on padding, so reading from the right begins at the last real token.
     """
 
-    def __init__(self, copies: int, width: int) -> None:
+    def __init__(self, copies: int, width: int, directions: int = 2) -> None:
         super().__init__()
-        self.size = width // 2
-        self.inputs = Affine(copies, width, 8 * self.size)
-        self.recurrent = Affine(2 * copies, self.size, 4 * self.size)
+        self.directions, self.size = directions, width // directions
+        self.inputs = Affine(copies, width, 4 * width)
+        self.recurrent = Affine(directions * copies, self.size, 4 * self.size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -1 / math.sqrt(self.size), 1 / math.sqrt(self.size))
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor, before: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
+        """Vectors in context, and the state after the last one. before: the state to begin with, if not zeros."""
         W, B, N, _ = x.shape
-        gates = self.inputs(x).view(W, B, N, 2, 4 * self.size).permute(2, 0, 3, 1, 4)  # (N, W, 2, B, 4·size)
-        # The second direction reads the sentence turned round.
-        gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
+        gates = (
+            self.inputs(x).view(W, B, N, self.directions, -1).permute(2, 0, 3, 1, 4)
+        )  # (N, W, directions, B, 4·size)
+        if self.directions == 2:  # the second one reads the sentence turned round
+            gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
         assert self.recurrent.bias is not None
-        gates = gates + self.recurrent.bias.to(gates.dtype).view(W, 2, 1, -1)  # for all steps at once
-        hidden, cell = (gates.new_zeros(W, 2, B, self.size, dtype=dtype) for dtype in (gates.dtype, torch.float32))
-        states = []
-        for step, inputs in enumerate(gates.unbind()):
-            recurrent = self.recurrent.product(hidden.view(2 * W, B, self.size)).view(W, 2, B, -1)
-            cell, hidden = lstm_step(inputs, recurrent, cell, hidden, lengths, step, N)
-            states.append(hidden)
-        read = torch.stack(states, dim=3)  # (W, 2, B, N, size)
-        return torch.cat([read[:, 0], read[:, 1].flip(2)], dim=-1)
+        gates = gates + self.recurrent.bias.to(gates.dtype).view(W, self.directions, 1, -1)  # for all steps at once
+        nothing = gates.new_zeros(*gates.shape[1:-1], self.size)
+        hidden, cell = before or (nothing, nothing.float())
+        states, cells = recurrence(gates, self.recurrent.weight, hidden, cell, lengths)
+        forwards, *backwards = states.permute(2, 1, 3, 0, 4)  # (W, B, N, size) each
+        read = torch.cat([forwards, *(one.flip(2) for one in backwards)], dim=-1)
+        return read, (states[-1], cells[-1])
 
 
-def lstm_step(
-    inputs: Tensor, recurrent: Tensor, cell: Tensor, hidden: Tensor, lengths: Tensor, step: int, tokens: int
-) -> tuple[Tensor, Tensor]:
-    """Cell and state after one more token, of those that are there; the others keep what they had.
+def recurrence(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """States and cells after every step; where there is no token, those before it. No gradient goes through the cells.
 
-    inputs and recurrent (W, 2, B, 4·size), cell and hidden (W, 2, B, size), lengths (W, B).
+    gates (N, W, directions, B, 4·size): what the tokens give, in the order in which they are read; weight
+    (W·directions, size, 4·size); hidden, cell (W, directions, B, size); lengths (W, B).
     """
-    if kernels.usable(inputs):
-        from lagr.kernels.lstm import lstm_step as on_chip
+    if kernels.usable(gates):
+        from lagr.kernels.lstm import recurrence as on_chip
 
-        after: tuple[Tensor, Tensor] = on_chip(inputs, recurrent, cell, hidden, lengths, step, tokens)
-        return after
-    real = torch.stack([step < lengths, tokens - 1 - step < lengths], dim=1)[..., None]  # (W, 2, B, 1)
-    i, f, g, o = (inputs + recurrent).chunk(4, dim=-1)
-    new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    new_hidden = (torch.sigmoid(o) * torch.tanh(new_cell)).to(hidden.dtype)
-    return torch.where(real, new_cell, cell), torch.where(real, new_hidden, hidden)
+        found: tuple[Tensor, Tensor, Tensor] = on_chip(gates, weight, hidden, cell, lengths)
+        return found[0], found[1].detach()
+    N, directions = len(gates), gates.shape[2]
+    states, cells = [], []
+    for step, given in enumerate(gates.unbind()):
+        recurrent = torch.bmm(hidden.flatten(0, 1), weight).view(given.shape)
+        i, f, g, o = (given + recurrent).chunk(4, dim=-1)
+        new_cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        new_hidden = (torch.sigmoid(o) * torch.tanh(new_cell)).to(hidden.dtype)
+        real = torch.stack([step < lengths, N - 1 - step < lengths][:directions], dim=1)[..., None]
+        cell, hidden = torch.where(real, new_cell, cell), torch.where(real, new_hidden, hidden)
+        states.append(hidden)
+        cells.append(cell)
+    return torch.stack(states), torch.stack(cells).detach()
 
 
 class LSTM(nn.Module):
@@ -322,7 +330,7 @@ class LSTM(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         """keys (layers, W)"""
         for number, layer in enumerate(self.layers):
-            x = self.drop(layer(x, lengths), None if keys is None else keys[number])
+            x = self.drop(layer(x, lengths)[0], None if keys is None else keys[number])
         return x
 
     def drop(self, x: Tensor, keys: Tensor | None) -> Tensor:

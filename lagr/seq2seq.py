@@ -20,6 +20,8 @@ from lagr.encoders import (
     LSTM,
     Affine,
     Embedding,
+    LSTMLayer,
+    LSTMState,
     Norm,
     Transformer,
     are_present,
@@ -135,28 +137,25 @@ class TransformerDecoder(nn.Module):
 
 @dataclass
 class Remembered:
-    """What an LSTM decoder looks at: the sentence, and its own state after the last token."""
+    """What an LSTM decoder looks at: the sentence, and the states of its layers after the last token."""
 
     sentence: Tensor  # (W, B, 1, N, D)
     present: Tensor  # (W, B, 1, N, 1)
-    hidden: tuple[Tensor, ...]  # (W, B, D) of every layer
-    cell: tuple[Tensor, ...]
-    found: Tensor  # (W, B, D)
+    layers: list[LSTMState]
 
 
 class LSTMDecoder(nn.Module):
-    """LSTM layers; the top one looks at the sentence, and what it found is an input of the next step.
+    """LSTM layers; what the top one says is joined with what it then finds in the sentence.
 
-    h_t = LSTM(y_t, a_{t-1});  α = softmax(h_t Q Hᵀ / √D);  a_t = tanh([α H ; h_t] C)   (Luong et al. 2015)
-    What it starts from, states, cells and a_0, is tanh(h A + b), where h are the encoder's last states.
+    h = LSTM(y);  α = softmax(h Q Hᵀ / √D);  a = tanh([α H ; h] C)   (Luong et al. 2015, whose a is also fed back)
+    States and cells start from tanh(h A + b), where h are the encoder's last states.
     """
 
     def __init__(self, copies: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.first = Affine(copies, width, (2 * layers + 1) * width)
-        self.words = Affine(copies, width, 4 * width, bias=False)
-        self.layers = nn.ModuleList(Affine(copies, 2 * width, 4 * width) for _ in range(layers))
+        self.first = Affine(copies, width, 2 * layers * width)
+        self.layers = nn.ModuleList(LSTMLayer(copies, width, directions=1) for _ in range(layers))
         self.ask, self.combine = (
             Affine(copies, width, width, bias=False),
             Affine(copies, 2 * width, width, bias=False),
@@ -166,45 +165,29 @@ class LSTMDecoder(nn.Module):
         half = encoded.shape[-1] // 2
         # Each direction of the encoder ends at one end; its state stands still on padding.
         ends = torch.cat([encoded[:, :, -1, :half], encoded[:, :, 0, half:]], dim=-1)
-        found, *states = torch.tanh(self.first(ends)).chunk(1 + 2 * len(self.layers), dim=-1)
+        states = torch.tanh(self.first(ends))[:, None].chunk(2 * len(self.layers), dim=-1)
+        cells = [state.float() for state in states[1::2]]  # sums over many steps
         present = are_present(lengths, encoded.shape[2])[:, :, None, :, None]
-        cells = tuple(state.float() for state in states[1::2])  # sums over many steps
-        return Remembered(encoded[:, :, None], present, tuple(states[::2]), cells, found)
+        return Remembered(encoded[:, :, None], present, list(zip(states[::2], cells, strict=True)))
 
     def forward(self, x: Tensor, state: Remembered, keys: Tensor | None) -> Tensor:
-        """The next T tokens in context, one after the other. keys (1, W)   (W, B, T, D) → (W, B, T, D)"""
-        gates, kept, outputs = self.words(x), self.kept(x, None if keys is None else keys[0]), []
-        for t in range(x.shape[2]):
-            state.hidden, state.cell, state.found = self.step(
-                gates[:, :, t], kept[:, t], state.hidden, state.cell, state.found, state.sentence, state.present
-            )
-            outputs.append(state.found)
-        return torch.stack(outputs, dim=2)
-
-    def kept(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """What dropout multiplies with, after every layer and where these have looked.   (W, T, layers + 1, B, D)"""
-        W, B, T, D = x.shape
-        return dropout(x.new_ones(W, T, len(self.layers) + 1, B, D), self.dropout, keys, site=0)
-
-    def step(
-        self, gates: Tensor, kept: Tensor, hidden: tuple[Tensor, ...], cell: tuple[Tensor, ...],
-        found: Tensor, sentence: Tensor, present: Tensor,
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Tensor]:  # fmt: skip
-        """One more token: states, cells, and what was found. gates (W, B, 4·D): what the token gives."""
-        x, new_hidden, new_cell = found, [], []
+        """The next T tokens in context. keys (layers, W)   (W, B, T, D) → (W, B, T, D)"""
+        W, B, T, _ = x.shape
+        lengths = torch.full((W, B), T, device=x.device)  # nothing after the end of a form is looked at
         for number, layer in enumerate(self.layers):
-            raw = layer(torch.cat([x, hidden[number]], dim=-1))
-            i, f, g, o = (raw + gates if number == 0 else raw).float().chunk(4, dim=-1)
-            new_cell.append(torch.sigmoid(f) * cell[number] + torch.sigmoid(i) * torch.tanh(g))
-            new_hidden.append((torch.sigmoid(o) * torch.tanh(new_cell[-1])).to(x.dtype))
-            x = new_hidden[-1] * kept[:, number]
-        mixed = mix(self.ask(x)[:, :, None, None], sentence, sentence, present, None, 0.0, site=0)[:, :, 0]
-        found = torch.tanh(self.combine(torch.cat([mixed, x], dim=-1))) * kept[:, -1]
-        return tuple(new_hidden), tuple(new_cell), found
+            x, state.layers[number] = layer(x, lengths, state.layers[number])
+            x = self.drop(x, None if keys is None else keys[number], site=0)
+        return self.look(x, state.sentence, state.present, None if keys is None else keys[-1])
+
+    def look(self, x: Tensor, sentence: Tensor, present: Tensor, keys: Tensor | None) -> Tensor:
+        mixed = mix(self.ask(x)[:, :, None], sentence, sentence, present, None, 0.0, site=0)
+        return self.drop(torch.tanh(self.combine(torch.cat([mixed, x], dim=-1))), keys, site=1)
+
+    def drop(self, x: Tensor, keys: Tensor | None, site: int) -> Tensor:
+        return dropout(x, self.dropout, keys, site)
 
     def compile_parts(self) -> None:
-        """The step, not the loop: a compiler would write out a loop of a hundred steps and more."""
-        for name in ("kept", "step"):
+        for name in ("drop", "look"):
             setattr(self, name, torch.compile(getattr(self, name), dynamic=False))
 
 

@@ -19,7 +19,7 @@ ATTENTION = [
     (1, 2, 64, 1, 64, 0.2),
 ]
 SUBLAYER = [(1, 2, 3, 8, 0.0), (2, 3, 7, 24, 0.4)]  # W, B, N, D, dropout
-LSTM = [(1, 2, 1, 4), (2, 3, 5, 24)]  # W, B, N, size
+LSTM = [(1, 2, 1, 4, 1), (1, 2, 3, 8, 2), (2, 3, 5, 24, 2), (2, 3, 5, 24, 1)]  # W, B, N, size, directions
 EDGES = [(2, 1, 1, 1), (3, 7, 5, 51), (1, 16, 2, 64), (2, 30, 11, 23), (1, 64, 3, 16)]  # B, M, E, width
 
 
@@ -58,22 +58,20 @@ def check_sublayer(W: int, B: int, N: int, D: int, dropout: float) -> None:
         check_gradients(found, wanted, [y, bias], upstream)
 
 
-def check_lstm(W: int, B: int, N: int, size: int) -> None:
-    from lagr.kernels.lstm import lstm_step
+def check_lstm(W: int, B: int, N: int, size: int, directions: int) -> None:
+    from lagr.kernels.lstm import recurrence
 
     torch.manual_seed(N)
-    inputs, recurrent = (torch.randn(W, 2, B, 4 * size, requires_grad=True) for _ in range(2))
-    cell, hidden = (torch.randn(W, 2, B, size, requires_grad=True) for _ in range(2))
+    gates = torch.randn(W, B, N, directions, 4 * size).permute(2, 0, 3, 1, 4)  # no assumption about strides
+    table = torch.randn(W * directions, 5 + 4 * size * size)  # as in training, the weights are a window of one
+    weight = table[:, 5:].view(W * directions, size, 4 * size)
+    hidden, cell = (torch.randn(W, directions, B, size) for _ in range(2))
+    inputs = [tensor.requires_grad_() for tensor in (gates, weight, hidden, cell)]
     lengths = torch.randint(1, N + 1, (B, W)).T
-    for step in range(N):
-        given = (inputs, recurrent, cell, hidden, lengths, step, N)
-        both = zip(lstm_step(*given), encoders.lstm_step(*given), strict=True)
-        # Cell and state side by side, so that both have a part in the gradients.
-        found, wanted = (torch.cat(one, dim=-1) for one in zip(*both, strict=True))
-        check_gradients(found, wanted, [inputs, recurrent, cell, hidden], torch.randn_like(wanted))
-    # After the last token nobody asks for the cell.
-    (_, found), (_, wanted) = lstm_step(*given), encoders.lstm_step(*given)
-    check_gradients(found, wanted, [inputs, recurrent, cell, hidden], torch.randn_like(wanted))
+    states, cells, _ = recurrence(*inputs, lengths)
+    wanted, wanted_cells = encoders.recurrence(*inputs, lengths)
+    torch.testing.assert_close(cells, wanted_cells, atol=1e-4, rtol=1e-4)
+    check_gradients(states, wanted, inputs, torch.randn_like(wanted))
 
 
 def check_gradients(found: Tensor, wanted: Tensor, inputs: list[Tensor], upstream: Tensor) -> None:

@@ -104,22 +104,19 @@ def test_a_decoder_layer_computes_what_torchs_does() -> None:
 
 
 @torch.no_grad()
-def test_an_lstm_decoder_steps_as_torchs_cells_do() -> None:
+def test_an_lstm_decoder_says_what_torchs_lstm_does() -> None:
     decode = model_of("lstm").decode
-    state, x = decode.begin(torch.randn(1, 3, 5, 16), LENGTHS), torch.randn(1, 3, 1, 16)
-    below, word = state.found[0], x[0, :, 0]
-    for number, layer in enumerate(decode.layers):
-        cell = nn.LSTMCell(32 if number == 0 else 16, 16)
-        inputs, recurrent = layer.weight[0].split(16)
-        cell.weight_ih.copy_(torch.cat([inputs, decode.words.weight[0]]).T if number == 0 else inputs.T)
-        cell.weight_hh.copy_(recurrent.T), cell.bias_ih.copy_(layer.bias[0, 0]), cell.bias_hh.zero_()
-        given = torch.cat([below, word], dim=-1) if number == 0 else below
-        below, _ = cell(given, (state.hidden[number][0], state.cell[number][0]))
-    scores = torch.einsum("bd,bnd->bn", below @ decode.ask.weight[0], state.sentence[0, :, 0]) / 4
-    weights = scores.masked_fill(torch.arange(5) >= LENGTHS[0][:, None], -torch.inf).softmax(-1)
-    mixed = torch.einsum("bn,bnd->bd", weights, state.sentence[0, :, 0])
-    expected = torch.tanh(torch.cat([mixed, below], dim=-1) @ decode.combine.weight[0])
-    torch.testing.assert_close(decode(x, state, None)[0, :, 0], expected, rtol=1e-4, atol=1e-5)
+    state, x = decode.begin(torch.randn(1, 3, 5, 16), LENGTHS), torch.randn(1, 3, 4, 16)
+    sentence, above = state.sentence[0, :, 0], x[0]
+    for layer, (hidden, cell) in zip(decode.layers, state.layers, strict=True):
+        lstm = nn.LSTM(16, 16, batch_first=True)
+        lstm.weight_ih_l0.copy_(layer.inputs.weight[0].T), lstm.weight_hh_l0.copy_(layer.recurrent.weight[0].T)
+        lstm.bias_ih_l0.copy_(layer.inputs.bias[0, 0]), lstm.bias_hh_l0.copy_(layer.recurrent.bias[0, 0])
+        above, _ = lstm(above, (hidden[0], cell[0]))
+    scores = torch.einsum("btd,bnd->btn", above @ decode.ask.weight[0], sentence) / 4
+    weights = scores.masked_fill((torch.arange(5) >= LENGTHS[0][:, None])[:, None], -torch.inf).softmax(-1)
+    expected = torch.tanh(torch.cat([weights @ sentence, above], dim=-1) @ decode.combine.weight[0])
+    torch.testing.assert_close(decode(x, state, None)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
