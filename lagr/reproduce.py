@@ -115,7 +115,7 @@ def describe(job: Job) -> str:
         work = f"{_count(left)} × {job.settings.train.steps:,} steps" + (", started" if batch.began else "")
     took, found = "never run", results.read(job.results, job.row) or _last_time(job.row)
     if found:
-        steps, machine = found["config"]["train"]["steps"], found["runs"][0]["machine"]
+        steps, machine = results.steps(found), found["runs"][0]["machine"]
         took = f"{duration(results.seconds(found))} for {_count(len(found['runs']))} × {steps:,} steps on {machine}"
     return f"{job.row.name:<42} {work:<34} {took}"
 

@@ -104,6 +104,11 @@ def figure(numbers: Sequence[float]) -> Figure | None:
     return Figure(mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
 
+def steps(result: Result) -> int:
+    """How many steps the longest run took: fewer than it was told if none fitted its training data."""
+    return max(int(run["starts"][-1]["steps"]) for run in result["runs"])
+
+
 def seconds(result: Result) -> float:
     """How long training took: runs that were trained together took the time of the longest."""
     total, rest = 0.0, list(result["runs"])
@@ -163,6 +168,5 @@ def ours(name: str) -> str:
     found = figure(values(result, table.split)) if result else None
     if result is None or found is None:
         return "–"
-    steps = result["config"]["train"]["steps"]
-    shorter = f", {steps:,} steps" if steps != result["paper_steps"] else ""
+    shorter = f", {steps(result):,} steps" if steps(result) != result["paper_steps"] else ""
     return f"{found.text()} (n = {len(result['runs'])}{shorter})"

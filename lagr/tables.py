@@ -73,7 +73,7 @@ def _seeds(result: results.Result) -> str:
 
 
 def _steps(result: results.Result) -> str:
-    steps, paper = result["config"]["train"]["steps"], result["paper_steps"]
+    steps, paper = results.steps(result), result["paper_steps"]
     return f"{steps:,}" if steps == paper else f"{steps:,} of {paper:,}"
 
 

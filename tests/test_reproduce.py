@@ -150,11 +150,12 @@ def test_a_row_killed_while_its_folder_was_laid_out_begins_anew(
 
 
 def test_seeds_that_never_fit_are_results(like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--seeds", "1", "--train.steps", "2", "--train.restarts", "1")
+    arguments = ("--seeds", "1", "--train.steps", "4", "--train.restarts", "1", "--train.restart_after", "0.5")
     status, out, err = lagr(*command(tmp_path, like_cogs, WEAK, *arguments)[3:], capsys=capsys)
     (run,) = outcome(tmp_path)[WEAK]["runs"]
     assert status == 0 and run["failed"] and [start["kept"] for start in run["starts"]] == [False, False], err
     assert "1 (1 failed)" in out and "1 restart of runs" in out and "1 of 1 seeds never fitted" in out
+    assert "| 2 of 70,000 |" in out, "how far it came, not how far it should have"
 
 
 def test_missing_data_and_alignments_are_named(
