@@ -127,16 +127,18 @@ def convergence_table(rows: Found) -> str:
         ["row", "K", "σ", "candidate K + 1", "starts", "fit", "share", "threshold", "training accuracy of each start"]
     ]
     for name, result in rows.items():
-        align, threshold = result["config"]["align"], result["config"]["train"]["restart_below"] or FITS
-        if align["supervision"] != "weak":
+        settings = results.settings_of(result)
+        align, threshold = settings.align, settings.train.restart_below or FITS
+        aligns = settings.model.kind == "lagr" and align.supervision == "weak"
+        if not aligns or ROWS[name][0].outcome_of:  # what is another row's outcome stands there
             continue
         starts = [start["train_exact"] for run in result["runs"] for start in run["starts"]]
         fit = sum(exact >= threshold for exact in starts)
-        settings = [str(align["candidates"]), f"{align['noise']:g}", "yes" if align["remember"] else "no"]
+        how = [str(align.candidates), f"{align.noise:g}", "yes" if align.remember else "no"]
         share = f"{100 * fit / len(starts):.0f} %"
         each = ", ".join(f"{exact:.1f}" for exact in starts)
         lines.append(
-            [f"{ROWS[name][0].what} (`{name}`)", *settings, str(len(starts)), str(fit), share, f"{threshold:g} %", each]
+            [f"{ROWS[name][0].what} (`{name}`)", *how, str(len(starts)), str(fit), share, f"{threshold:g} %", each]
         )
     return _markdown(lines) if len(lines) > 1 else "No weakly supervised row has been run yet."
 
