@@ -57,9 +57,13 @@ def category_table(rows: Found) -> str:
 
 
 def category_plot(rows: Found) -> str:
-    """Every seed a dot, a colour a row."""
+    """Every seed a dot, a colour a row; more rows than colours have other shapes."""
     table = by_category(rows)
     names = [name for name in rows if any(name in seeds for seeds in table.values())]
+
+    def looks(row: int) -> dict[str, Any]:
+        again, colour = divmod(row, len(PALETTE))
+        return {"linestyle": "none", "marker": "o^sD"[again % 4], "color": PALETTE[colour][0]}
 
     def paint(figure: Any) -> None:
         panel = figure.subplots()
@@ -67,10 +71,9 @@ def category_plot(rows: Found) -> str:
             for n, name in enumerate(names):
                 height = y + 0.34 - 0.68 * (n + 0.5) / len(names)
                 exact = seeds.get(name, [])
-                colour = PALETTE[n % len(PALETTE)][0]
-                panel.plot(exact, [height] * len(exact), "o", color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
+                panel.plot(exact, [height] * len(exact), **looks(n), markersize=4, alpha=0.55, markeredgewidth=0)
         for n, name in enumerate(names):
-            panel.plot([], [], "o", color=PALETTE[n % len(PALETTE)][0], label=ROWS[name][0].what, markersize=5)
+            panel.plot([], [], **looks(n), label=ROWS[name][0].what, markersize=5)
         panel.set_yticks(range(len(table)), list(reversed(table)))
         panel.set_xlim(-2, 102)
         panel.set_xlabel("exact match, %")
@@ -130,7 +133,7 @@ def convergence_table(rows: Found) -> str:
         settings = results.settings_of(result)
         align, threshold = settings.align, settings.train.restart_below or FITS
         aligns = settings.model.kind == "lagr" and align.supervision == "weak"
-        if not aligns or ROWS[name][0].outcome_of:  # what is another row's outcome stands there
+        if not aligns or ROWS[name][0].outcome_of in rows:  # what is another row's outcome stands there
             continue
         starts = [start["train_exact"] for run in result["runs"] for start in run["starts"]]
         fit = sum(exact >= threshold for exact in starts)

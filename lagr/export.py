@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lagr.encoders import LSTM
 from lagr.errors import ConfigError, RunError
 from lagr.model import GraphDistribution, LAGr
 
@@ -39,6 +40,10 @@ def export_onnx(model: LAGr, file: Path) -> None:
         import onnxscript  # noqa: F401  what torch writes ONNX with
     except ImportError:
         raise ConfigError(f"lagr export {NEEDS}") from None
+    if isinstance(model.encode, LSTM):
+        raise ConfigError(
+            "lagr export: an LSTM reads word by word, and can't be written for any length; use a Transformer"
+        )
     if not file.parent.is_dir():
         raise RunError(f"there is no folder {file.parent}")
     example = torch.ones(2, 5, dtype=torch.long), torch.tensor([5, 3])

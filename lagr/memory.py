@@ -40,7 +40,7 @@ def training_bytes(config: Config, model: LAGr | Seq2Seq, bucket: Bucket, exampl
     fixed = weights + (GPU_WORKSPACES if bf16 else 0)
     if isinstance(model, Seq2Seq):
         T = bucket.form
-        # A decoder's layer looks at the sentence too; scores of all form tokens, their logarithms and both's gradients.
+        # A decoder looks at the sentence too; scores of all form tokens, their logarithms and both's gradients.
         kept = 30 * D if m.encoder == "lstm" else 32 * D + 4 * (m.feedforward or D) + 4 * m.heads * (T + N)
         decoded = S * B * T * model.decoder_layers * kept * (HALF / 2 if bf16 else FLOAT)
         return int(fixed + encoded + decoded + 4 * S * B * T * model.embed_form.words.shape[1] * FLOAT)

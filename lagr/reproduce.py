@@ -62,13 +62,18 @@ class Job:
         """Whether every seed is trained on the alignments that the same seed of another row learned."""
         return bool(self.row.alignments_of) and not self.settings.align.given
 
+    @property
+    def made_otherwise(self) -> str:
+        """How the settings differ that what is known was made with; empty: they don't, or nothing is known."""
+        found = results.read(self.results, self.row)
+        return results.difference(results.settings_of(found), self.settings) if found else ""
+
     def result(self) -> Result | None:
         """What is known already, if it was made with these settings."""
-        found = results.read(self.results, self.row)
-        if found and (other := results.difference(results.settings_of(found), self.settings)):
+        if other := self.made_otherwise:
             file = results.path(self.results, self.row)
             raise ConfigError(f"{file} was made with {other}; give these settings, another --results, or remove it")
-        return found
+        return results.read(self.results, self.row)
 
     def next_batch(self) -> Batch | None:
         """The seeds to be trained next, together with those they were started with, if they were; None: all are done.
@@ -109,8 +114,10 @@ def plan(
 
 def describe(job: Job) -> str:
     """What would be run, and how long the row took last time."""
-    batch, work = job.next_batch(), "finished"
-    if batch:
+    other, work = job.made_otherwise, "finished"
+    if other:
+        work = f"done with {other}"
+    elif batch := job.next_batch():
         left = job.seeds - batch.seeds.start
         work = f"{_count(left)} × {job.settings.train.steps:,} steps" + (", started" if batch.began else "")
     took, found = "never run", results.read(job.results, job.row) or _last_time(job.row)
@@ -130,7 +137,16 @@ def _last_time(row: Row) -> Result | None:
 
 
 def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
-    """Runs what is missing. Rows whose data is not at hand are passed over, and returned with the reason."""
+    """Runs what is missing. Rows whose data is not at hand are passed over, and returned with the reason.
+
+    Of several rows, those that were run with other settings are passed over too: a table may have longer and shorter
+    ones. The only row is an error then.
+    """
+    if len(jobs) > 1:
+        for job in jobs:
+            if job.made_otherwise:
+                say(f"{job.row.name}: passed over, done with {job.made_otherwise}")
+        jobs = [job for job in jobs if not job.made_otherwise]
     for job in jobs:
         job.next_batch()  # all of them first: hours later is too late for a mistyped setting
     source_of = _sources(data)

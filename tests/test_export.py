@@ -7,7 +7,9 @@ import pytest
 import lagr
 from lagr.cli import main
 from lagr.datasets import Source
-from lagr.errors import RunError
+from lagr.errors import ConfigError, RunError
+from lagr.export import export_onnx
+from lagr.model import LAGr
 
 pytest.importorskip("onnxruntime", reason="needs the extra lagr[onnx]")
 pytest.importorskip("onnxscript", reason="needs the extra lagr[onnx]")
@@ -37,6 +39,11 @@ def test_onnx_parses_from_the_command_line(small_run: Path, onnx: Path, capsys: 
         main(["parse", str(small_run), "--onnx", str(onnx), "The walrus painted a lantern ."]),
         capsys.readouterr().out,
     ) == plain
+
+
+def test_an_lstm_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use a Transformer"):
+        export_onnx(LAGr(5, 4, 3, encoder="lstm", width=8), tmp_path / "lstm.onnx")
 
 
 def test_a_file_that_is_no_model_says_so(small_run: Path, tmp_path: Path) -> None:

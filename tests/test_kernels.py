@@ -65,9 +65,9 @@ def check_lstm(W: int, B: int, N: int, size: int, directions: int) -> None:
     gates = torch.randn(W, B, N, directions, 4 * size).permute(2, 0, 3, 1, 4)  # no assumption about strides
     table = torch.randn(W * directions, 5 + 4 * size * size)  # as in training, the weights are a window of one
     weight = table[:, 5:].view(W * directions, size, 4 * size)
-    hidden, cell = (torch.randn(W, directions, B, size) for _ in range(2))
+    hidden, cell = torch.randn(W, directions, B, 2 * size).chunk(2, dim=-1)
     inputs = [tensor.requires_grad_() for tensor in (gates, weight, hidden, cell)]
-    lengths = torch.randint(1, N + 1, (B, W)).T
+    lengths = torch.randint(0, N + 1, (B, W)).T
     states, cells, _ = recurrence(*inputs, lengths)
     wanted, wanted_cells = encoders.recurrence(*inputs, lengths)
     torch.testing.assert_close(cells, wanted_cells, atol=1e-4, rtol=1e-4)

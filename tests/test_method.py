@@ -17,7 +17,7 @@ from lagr.align import Target, infer_alignment, noisy_candidates, place, score, 
 from lagr.batch import pack
 from lagr.datasets import Example
 from lagr.decode import decode
-from lagr.encoders import rotated
+from lagr.encoders import LSTMLayer, rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
@@ -119,6 +119,22 @@ def test_rotated_products_depend_on_distances_alone() -> None:
     other = rotated(query, torch.tensor(3)) @ rotated(key, torch.tensor(2))
     torch.testing.assert_close(near, far)
     assert abs(near - other) > 1e-3
+
+
+@torch.no_grad()
+def test_an_lstm_layer_says_what_torchs_does() -> None:
+    layer, other = LSTMLayer(1, 16), torch.nn.LSTM(16, 8, batch_first=True, bidirectional=True)
+    for number, end in enumerate(("l0", "l0_reverse")):
+        inputs, recurrent = layer.inputs, layer.recurrent
+        getattr(other, f"weight_ih_{end}").copy_(inputs.weight[0].T.chunk(2)[number])
+        getattr(other, f"bias_ih_{end}").copy_(inputs.bias[0, 0].chunk(2)[number])  # type: ignore[index]
+        getattr(other, f"weight_hh_{end}").copy_(recurrent.weight[number].T)
+        getattr(other, f"bias_hh_{end}").copy_(recurrent.bias[number, 0])  # type: ignore[index]
+    x, lengths = torch.randn(3, 6, 16), torch.tensor([6, 3, 1])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(other(packed)[0], batch_first=True)
+    found = layer(x[None], lengths[None])[0][0] * (torch.arange(6) < lengths[:, None])[..., None]
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("beyond", [{}, {"positions": "rotary", "valencies": (5, 7)}, {"twins": True}])

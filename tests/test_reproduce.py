@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 # A model that is trained in a second. LSTMs and Transformers take these settings alike.
 TINY = ("--model.width", "16", "--model.encoder_layers", "1", "--model.heads", "2", "--train.batch", "16",
         "--train.evaluate_limit", "40", "--train.save_every", "10", "--train.evaluate_every", "0")  # fmt: skip
-BEST, WEAK = "cogs-strong-transformer-sep", "cogs-weak-transformer-sep"
+BEST, SHARED, WEAK = "cogs-strong-transformer-sep", "cogs-strong-transformer-sh", "cogs-weak-transformer-sep"
 
 
 def lagr(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -138,6 +138,34 @@ def test_more_seeds_are_added_and_other_settings_are_noticed(
     again = outcome(tmp_path)[BEST]
     assert again == result
     assert run("--seeds", "0")[0] == run("--seeds", "1", "--train.seed", "3")[0] == 1
+
+
+def test_of_a_table_rows_that_were_run_otherwise_are_passed_over(
+    like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shorter = reproduce.plan(rows_of(BEST), (("train", "steps", 7),), None, tmp_path / "results", tmp_path / "runs")[0]
+    reproduce.record(shorter, [fake_report(shorter.row, 0, 80.0, 7)], "abc", None)
+    where = ("--results", str(tmp_path / "results"), "--out", str(tmp_path / "runs"))
+    status, out, _ = lagr("reproduce", "cogs-table", "--dry-run", *where, capsys=capsys)
+    assert status == 0 and len(out.splitlines()) == len(COGS.rows) and "done with train.steps = 7, not 70000" in out
+    tiny = (("train", "steps", 2), ("model", "width", 16), ("model", "encoder_layers", 1))
+    jobs = [
+        *reproduce.plan(rows_of(BEST), (), 1, tmp_path / "results", tmp_path / "runs"),
+        *reproduce.plan(rows_of(SHARED), tiny, 1, tmp_path / "results", tmp_path / "runs"),
+    ]
+    said: list[str] = []
+    assert reproduce.run(jobs, str(like_cogs), said.append) == []
+    assert said[0] == f"{BEST}: passed over, done with train.steps = 7, not 70000" and said[1].startswith(SHARED)
+    assert sorted(outcome(tmp_path)) == sorted([BEST, SHARED])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_of_the_repository_can_be_planned(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = results.shipped()
+    if folder is None:
+        pytest.skip("the package is installed without the repository's results")
+    status, out, err = lagr("reproduce", table, "--dry-run", "--results", str(folder), capsys=capsys)
+    assert status == 0 and len(out.splitlines()) == len(rows_of(table)), err
 
 
 def test_a_row_killed_while_its_folder_was_laid_out_begins_anew(

@@ -151,6 +151,7 @@ def _(of_states, weight, hidden, cell, lengths, states, cells, gates):  # type: 
 def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[1:], *output)
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # none of those
 
 
 def _gradient(ctx: Any, of_states: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
