@@ -108,7 +108,10 @@ class Align:
         "model", "where alignments start: from the model alone, or from counts", ("model", "association")
     )
     hold: int = option(0, "steps during which the alignments of start = association are kept as they are")
-    given: str = option("", "take the training alignments from this run folder or file that `lagr align` wrote")
+    given: str = option(
+        "",
+        "take the training alignments from this run folder (each seed its own seed's) or file of `lagr align`",
+    )
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,12 @@ class GraphObjective:
         models: int,
         forget: Callable[[Tensor, Tensor], Tensor] = lambda tokens, keys: tokens,
     ) -> None:
-        """first_alignments (examples, J): what weak supervision starts from. forget: words to unknown ones."""
-        self.data, self.align, self.first_alignments, self.forget = data, align, first_alignments, forget
-        self.alignments = first_alignments.repeat(models, 1, 1)
+        """first_alignments (examples, J): what weak supervision starts from; or (models, examples, J): what strong
+        supervision is given, for each model. forget: words to unknown ones."""
+        self.data, self.align, self.forget = data, align, forget
+        self.each_has_its_own = first_alignments.dim() == 3
+        self.first_alignments = first_alignments.expand(models, -1, -1)
+        self.alignments = self.first_alignments.clone()
         self.choices = [torch.tensor(labels, device=data.table.device) for labels in data.choices]
 
     def infers(self, held: np.ndarray) -> bool:
@@ -56,7 +59,7 @@ class GraphObjective:
         nodes = torch.cat([nodes, *sums], dim=2) if sums else nodes
         parts = (nodes, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
         alignment = batch.alignment
-        if self.align.supervision == "weak":
+        if self.align.supervision == "weak" or self.each_has_its_own:
             alignment = self._infer(
                 [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
             )
@@ -92,7 +95,7 @@ class GraphObjective:
         return losses.sum(), losses
 
     def reset(self, model: int) -> None:
-        self.alignments[model] = self.first_alignments
+        self.alignments[model] = self.first_alignments[model]
 
     def state(self) -> dict[str, Tensor]:
         return {"alignments": self.alignments}

@@ -62,6 +62,15 @@ class Job:
         """Whether every seed is trained on the alignments that the same seed of another row learned."""
         return bool(self.row.alignments_of) and not self.settings.align.given
 
+    def taught_by(self, seed: int) -> Batch | None:
+        """The finished runs, of this seed and others, of the row whose learned alignments are to be trained on."""
+        for folder in sorted((self.folder.parent / self.row.alignments_of).glob("seeds-*")):
+            first, last = map(int, folder.name.split("-")[1:])
+            batch = Batch(folder, range(first, last + 1))
+            if seed in batch.seeds and batch.finished:
+                return batch
+        return None
+
     @property
     def made_otherwise(self) -> str:
         """How the settings differ that what is known was made with; empty: they don't, or nothing is known."""
@@ -85,7 +94,10 @@ class Job:
         first = next(seed for seed in count() if seed not in done)
         if first >= self.seeds:
             return None
-        last = first if self.retrains else self.seeds - 1
+        teachers = self.taught_by(first) if self.retrains else None
+        last = self.seeds - 1
+        if self.retrains:  # with those whose alignments lie in one folder
+            last = min(last, teachers.seeds[-1] if teachers else first)
         for started in self.folder.glob(f"seeds-{first}-*"):
             last = int(started.name.split("-")[2])
         batch = Batch(self.folder / f"seeds-{first}-{last}", range(first, last + 1))
@@ -183,14 +195,12 @@ def train_batch(settings: Config, source: Source, batch: Batch) -> None:
 
 
 def _alignments(job: Job, seed: int) -> Path:
-    """The run of the same seed whose learned alignments are to be trained on."""
-    weak = job.folder.parent / job.row.alignments_of
-    for folder in sorted(weak.glob(f"seeds-*/seed-{seed}")):
-        if (folder / runs.REPORT).is_file():
-            return folder
-    raise DataError(
-        f"there is no seed {seed} in {weak}: run `lagr reproduce {job.row.alignments_of}` first, or give --align.given"
-    )
+    """The folder of the runs whose learned alignments are to be trained on, each seed on those of the same one."""
+    if batch := job.taught_by(seed):
+        return batch.folder
+    weak = job.row.alignments_of
+    where = job.folder.parent / weak
+    raise DataError(f"there is no seed {seed} in {where}: run `lagr reproduce {weak}` first, or give --align.given")
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:

@@ -32,7 +32,8 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         return examples
     layers = config.model.graph_layers
     if config.align.given:
-        examples = _with_given_alignments(examples, config.align.given, source, layers)
+        given = seed_of(Path(config.align.given), config.train.seed)
+        examples = _with_given_alignments(examples, given, source, layers)
     elif source.slots_are_tokens and layers > 1:
         examples = [
             replace(e, graph=e.graph.with_slots([layers * slot for slot in e.graph.slots or ()])) for e in examples
@@ -49,6 +50,32 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         )
         for example in examples
     ]
+
+
+def seed_of(given: Path, seed: int) -> Path:
+    """The run of that seed, where a folder has the runs of several; else what is given."""
+    if not any(given.glob(f"seed-*/{runs.CONFIG}")):
+        return given
+    if not (given / f"seed-{seed}" / runs.CONFIG).is_file():
+        raise RunError(f"align.given: there is no seed-{seed} in {given}; every seed takes the alignments of its own")
+    return given / f"seed-{seed}"
+
+
+def own_alignments(configs: Sequence[Config], source: Source) -> list[list[Example]]:
+    """The training examples of every seed, where each has alignments of its own; else nothing."""
+    first = configs[0]
+    if first.model.kind == "seq2seq" or not first.align.given or len(configs) == 1:
+        return []
+    path = Path(first.align.given)
+    if seed_of(path, first.train.seed) == path:
+        return []
+    if first.data.copy or first.data.recombine or first.model.twins:
+        # What is copied, made or folded depends on the alignments, and one vocabulary serves all seeds.
+        raise ConfigError(
+            "seeds with alignments of their own need data.copy = false, data.recombine = 0 and model.twins = 0; "
+            f"or train them one by one, with --align.given {path}/seed-{first.train.seed} and so on"
+        )
+    return [training_examples(config, source) for config in configs]
 
 
 def more_examples(config: Config, examples: Sequence[Example]) -> list[Example]:
@@ -103,19 +130,18 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _with_given_alignments(examples: list[Example], given: str, source: Source, layers: int) -> list[Example]:
-    path = Path(given)
+def _with_given_alignments(examples: list[Example], path: Path, source: Source, layers: int) -> list[Example]:
     if path.is_dir():
         theirs = runs.read_config(runs.open_run(path))[0].model.graph_layers
         if theirs != layers:
             raise ConfigError(
-                f"{given} has {theirs} graph layers, this model {layers}; set model.graph_layers to {theirs}"
+                f"{path} has {theirs} graph layers, this model {layers}; set model.graph_layers to {theirs}"
             )
         aligned: Sequence[Example] = learned_alignments(path, source)
     else:
         aligned = examples_of(row.example for row in jsonl.read(path))
     if [e.tokens for e in aligned] != [e.tokens for e in examples]:
-        raise DataError(f"the sentences in {given} are not those of {source.name}'s training split, in the same order")
+        raise DataError(f"the sentences in {path} are not those of {source.name}'s training split, in the same order")
     if any(one.graph != other.graph for one, other in zip(aligned, examples, strict=True)):
-        raise DataError(f"the graphs in {given} are not those of {source.name}'s training split")
+        raise DataError(f"the graphs in {path} are not those of {source.name}'s training split")
     return [replace(example, graph=other.graph) for example, other in zip(examples, aligned, strict=True)]

@@ -11,7 +11,7 @@ import math
 import platform
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,7 @@ from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
-from lagr.supervision import fingerprint, more_examples, training_examples
+from lagr.supervision import fingerprint, more_examples, own_alignments, training_examples
 from lagr.vocab import Vocabulary
 
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
@@ -71,6 +71,7 @@ def train(
     data = fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
+    of_each = own_alignments(configs, source)
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
     if resume:
         for folder, its_config in zip(folders, configs, strict=True):
@@ -85,7 +86,9 @@ def train(
     else:
         runs.check_free(out)
     with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):
-        trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume)  # says what can't be done
+        trainer = Trainer(
+            configs, source, splits, vocab, folders, out / runs.STATE, resume, of_each
+        )  # says what can't be done
         if not resume:
             name = config.model.pretrained
             encoder = pretrained.load(name).fingerprint if name else ""
@@ -133,7 +136,10 @@ class Trainer:
         folders: Sequence[Path],
         state: Path,
         resume: bool = False,
+        of_each: Sequence[list[Example]] = (),
     ) -> None:
+        """of_each: the training examples of every seed, where their alignments differ."""
+        self.of_each = of_each
         self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
         new = more_examples(self.config, splits["train"])
         if vocab.leaving:  # what has edges as no given node has could not be said of it
@@ -357,14 +363,22 @@ class Trainer:
             runs.write_text(path, "".join(kept))
 
     def _first_alignments(self, examples: list[Example], known: Tensor) -> Tensor:
-        """What weak supervision remembers at first: nothing, or the guess from counts.   (examples, J)"""
-        first = torch.full_like(known, -1)
+        """What weak supervision remembers at first, nothing or the guess from counts   (examples, J)
+        or, where every seed is given its own alignments, these.   (seeds, examples, J)"""
+
+        def table(found: Iterable[Sequence[int]]) -> Tensor:
+            first = torch.full_like(known, -1)
+            for row, slots in enumerate(found):
+                first[row, : len(slots)] = torch.tensor(slots)
+            return first
+
+        if self.of_each:
+            return torch.stack([table(example.graph.slots or () for example in of_one) for of_one in self.of_each])
         align = self.config.align
         if align.supervision == "weak" and align.start == "association":
             layers = self.config.model.graph_layers
-            for row, slots in enumerate(associated_alignments(examples, layers, self.vocab.is_copied)):
-                first[row, : len(slots)] = torch.tensor(slots)
-        return first
+            return table(associated_alignments(examples, layers, self.vocab.is_copied))
+        return table(())
 
 
 def learning_rate(step: int, steps: int, warmup: int, peak: float) -> float:

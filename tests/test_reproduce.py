@@ -186,6 +186,23 @@ def test_seeds_that_never_fit_are_results(like_cogs: Path, tmp_path: Path, capsy
     assert "| 2 of 70,000 |" in out, "how far it came, not how far it should have"
 
 
+def test_seeds_are_retrained_with_those_whose_alignments_lie_in_one_folder(tmp_path: Path) -> None:
+    row = rows_of(f"{WEAK}-retrain")[0]
+    job = reproduce.plan([row], (), 5, tmp_path / "results", tmp_path / "runs")[0]
+    batch = job.next_batch()
+    assert batch and batch.seeds == range(1), "nothing is there: one seed is asked for, and refused later"
+    for first, last in ((0, 1), (2, 6)):
+        for seed in range(first, last + 1):
+            folder = tmp_path / "runs" / row.alignments_of / f"seeds-{first}-{last}" / f"seed-{seed}"
+            folder.mkdir(parents=True)
+            (folder / runs.REPORT).write_text("{}")
+    batch = job.next_batch()
+    assert batch and batch.seeds == range(2) and reproduce._alignments(job, 0).name == "seeds-0-1"
+    reproduce.record(job, [fake_report(row, seed, 80.0) for seed in (0, 1)], "abc", None)
+    batch = job.next_batch()
+    assert batch and batch.seeds == range(2, 5) and reproduce._alignments(job, 2).name == "seeds-2-6"
+
+
 def test_missing_data_and_alignments_are_named(
     like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,32 @@ def test_retraining_takes_the_learned_alignments_as_strong_supervision(
         learned_alignments(tmp_path / "run", mini)
 
 
+def test_seeds_retrained_together_take_each_its_own_alignments(
+    tmp_path: Path, small_config: Config, mini: Source
+) -> None:
+    weak = config.override(small_config, [("align", "start", "model"), ("align", "hold", 0), ("train", "steps", 3)])
+    train(weak, mini, tmp_path / "weak", seeds=2)
+    first, second = (learned_alignments(tmp_path / "weak" / f"seed-{seed}", mini) for seed in (0, 1))
+    assert [e.graph.slots for e in first] != [e.graph.slots for e in second]
+    changes = [("align", "supervision", "strong"), ("align", "given", str(tmp_path / "weak"))]
+    strong = config.override(weak, changes)
+    train(strong, mini, tmp_path / "together", seeds=2)
+    alone = config.override(strong, [("train", "seed", 1), ("align", "given", str(tmp_path / "weak" / "seed-1"))])
+    train(alone, mini, tmp_path / "alone")
+    together, by_itself = (
+        runs.read_tensors(folder / runs.MODEL)[0] for folder in (tmp_path / "together" / "seed-1", tmp_path / "alone")
+    )
+    torch.testing.assert_close(together, by_itself)
+    other = config.override(alone, [("align", "given", str(tmp_path / "weak" / "seed-0"))])
+    train(other, mini, tmp_path / "other")
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(together, runs.read_tensors(tmp_path / "other" / runs.MODEL)[0])
+    with pytest.raises(RunError, match="there is no seed-2 in"):
+        train(strong, mini, tmp_path / "three", seeds=3)
+    with pytest.raises(ConfigError, match=r"train them one by one, with --align.given .*weak/seed-0"):
+        train(config.override(strong, [("data", "recombine", 1.0)]), mini, tmp_path / "more", seeds=2)
+
+
 def test_training_learns(small_run: Path) -> None:
     report = json.loads((small_run / runs.REPORT).read_text())
     assert report["evaluation"]["test"]["nodes"] > 50  # a model that learned nothing has 0
