@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ def associated_alignments(
     """
     given = label_probabilities(examples) if given is None else given
 
+    @cache  # it is asked of the same pairs again and again
     def probability(word: str, label: str) -> float:
         return sum(given.get((word, one), 0.0) for one in label.split(OR))
 

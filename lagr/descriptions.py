@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -281,28 +281,42 @@ class Descriptions:
         may give a label that counts, and are not known to. hanging: what hangs on the node. own: itself, if this gives
         it.
         """
-        taken = {at for at in place if at >= 0}
-        best: tuple[int, int, frozenset[int]] | None = None
-        for start in range(len(gives)):
-            if start not in taken and not gives[start]:
+        # Sets of nodes are numbers, a bit for each: there are many pairs of ends to look at.
+        before, givers = [0], [0]  # of every token: the nodes on those before it, and how many of these may give one
+        for token, is_giver in enumerate(gives):
+            before.append(before[-1] | _bits(node for node, at in enumerate(place) if at == token))
+            givers.append(givers[-1] + is_giver)
+        parts, placed, head = [_bits(part) for part in hanging], before[-1], _bits(own)
+        best: tuple[int, int, int] | None = None
+        for start, is_giver in enumerate(gives):
+            if before[start] == before[start + 1] and not is_giver:
                 continue
             for end in ends:
                 if end > start + LONGEST:
                     continue
                 if end <= start or (best and end - start <= best[1] - best[0]):
                     break
-                within = {node for node, at in enumerate(place) if start <= at < end}
-                inside = {node for part in hanging if part & within for node in part}.union(own)
-                if not within <= inside or any(place[node] >= 0 and node not in within for node in inside):
+                within, inside = before[end] & ~before[start], head
+                for part in parts:
+                    if part & within:
+                        inside |= part
+                if within & ~inside or inside & placed & ~within:
                     continue
-                nameless = sum(place[node] < 0 for node in inside) + 1 - len(own)
-                if len(own) < len(inside) < len(place) and sum(gives[start:end]) == nameless:
-                    best = start, end, frozenset(inside)
-        return best
+                nameless = (inside & ~placed).bit_count() + 1 - len(own)
+                if len(own) < inside.bit_count() < len(place) and givers[end] - givers[start] == nameless:
+                    best = start, end, inside
+        if best is None:
+            return None
+        return *best[:2], frozenset(node for node in range(len(place)) if best[2] >> node & 1)
 
     def _exchanged(self, site: Part[Kind], other: Part[Kind]) -> Example:
         new = exchanged(self.examples, site, other, self.layers, slots=not self.guessed)
         return replace(new, graph=replace(new.graph, nodes=self._merged(new.graph.nodes)))
+
+
+def _bits(nodes: Iterable[int]) -> int:
+    """A set of nodes as a number."""
+    return sum(1 << node for node in nodes)
 
 
 def _hanging(graph: Graph, head: int) -> list[set[int]]:

@@ -40,6 +40,7 @@ from lagr.lists import Lists, has_lists
 from lagr.parts import FEWEST, Part, exchanged, mostly_in
 
 TRIES = 10  # for every sentence that is wanted
+TELL_EVERY = 500  # new sentences
 LONGEST_PHRASE = 20  # tokens: longer ones are rare, and looking for them takes long
 OFTEN = 0.05  # of a label's nodes: the share that a word must have to be one that it comes from
 COPIED, EDGE = "<copied>", ""  # what stands for words that labels copy, and beyond the first and the last word
@@ -62,13 +63,15 @@ def recombined(
     wanted: int,
     seed: int = 0,
     gives: defaultdict[str, set[str]] | None = None,
+    tell: Callable[[int], object] = lambda count: None,
 ) -> list[Example]:
     """Up to so many new examples, as many as are found soon. The graphs must have slots; where these are known, the new
     ones have them too.
 
-    gives: where the slots are a guess from counts, the labels that each word gives.
+    gives: where the slots are a guess from counts, the labels that each word gives. tell: is told how many there are.
     """
     seen = {example.tokens for example in examples}
+    given = len(seen)
     longest = max(map(len, seen), default=0)
     rng = random.Random(seed)
 
@@ -81,6 +84,8 @@ def recombined(
             if new and new.tokens not in seen and len(new.tokens) <= longest:
                 seen.add(new.tokens)
                 found.append(new)
+                if len(found) % TELL_EVERY == 0:
+                    tell(len(seen) - given)
         return found
 
     judge = Judge(examples, graph_layers, guessed=gives is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,20 +78,27 @@ def own_alignments(configs: Sequence[Config], source: Source) -> list[list[Examp
     return [training_examples(config, source) for config in configs]
 
 
-def more_examples(config: Config, examples: Sequence[Example]) -> list[Example]:
-    """New training examples that the configuration asks for. Without alignments, nodes are where counts put them."""
-    if config.model.kind == "seq2seq" or not config.data.recombine:
+def wanted_examples(config: Config, examples: Sequence[Example]) -> int:
+    """How many new training examples the configuration asks for."""
+    return 0 if config.model.kind == "seq2seq" else round(config.data.recombine * len(examples))
+
+
+def more_examples(
+    config: Config, examples: Sequence[Example], tell: Callable[[int], object] = lambda count: None
+) -> list[Example]:
+    """New training examples. Without alignments, nodes are where counts put them. tell: is told how many there are."""
+    layers, wanted = config.model.graph_layers, wanted_examples(config, examples)
+    if not wanted:
         return []
-    layers, wanted = config.model.graph_layers, round(config.data.recombine * len(examples))
     for example in examples:
         check_fits(example, layers)
     if config.align.supervision == "strong":
-        return recombined(examples, layers, wanted)
+        return recombined(examples, layers, wanted, tell=tell)
     copied = copied_labels(examples, layers) if config.data.copy else set()
     given = label_probabilities(examples)
     slots = associated_alignments(examples, layers, copied.__contains__, given)
     placed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
-    found = recombined(placed, layers, wanted, gives=labels_given(given))
+    found = recombined(placed, layers, wanted, gives=labels_given(given), tell=tell)
     return [replace(new, graph=new.graph.with_slots(None)) for new in found]
 
 

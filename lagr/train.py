@@ -39,7 +39,7 @@ from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
-from lagr.supervision import fingerprint, more_examples, own_alignments, training_examples
+from lagr.supervision import fingerprint, more_examples, own_alignments, training_examples, wanted_examples
 from lagr.vocab import Vocabulary
 
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
@@ -141,7 +141,7 @@ class Trainer:
         """of_each: the training examples of every seed, where their alignments differ."""
         self.of_each = of_each
         self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
-        new = more_examples(self.config, splits["train"])
+        new = self._new_examples(splits["train"])
         if vocab.leaving:  # what has edges as no given node has could not be said of it
             new = [example for example in new if vocab.knows_valencies(example.graph)]
         examples, self.new_sentences = [*splits["train"], *new], len(new)
@@ -163,6 +163,15 @@ class Trainer:
                 self._restore()
             for run in self.runs:
                 self._forget_later_metrics(run)
+
+    def _new_examples(self, given: list[Example]) -> list[Example]:
+        wanted = wanted_examples(self.config, given)
+        if not wanted:
+            return []
+        with Progress(wanted) as progress:
+            progress.say(f"making new training sentences of {len(given):,} given ones")
+            progress.begin(0, "new sentences")
+            return more_examples(self.config, given, progress.update)
 
     def _objective(self, examples: list[Example]) -> Objective:
         model = self.config.model

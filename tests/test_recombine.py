@@ -242,8 +242,9 @@ def numbered(graph: Graph) -> Graph:
 
 def test_every_new_sentence_of_cogs_has_a_form(cogs_data: Path) -> None:
     examples = cogs.source(cogs_data / "cogs").read("train")
-    made = recombined(examples, 1, 4000)
-    assert len(made) == 4000 and made == recombined(examples, 1, 4000) and made != recombined(examples, 1, 4000, seed=1)
+    made, told = recombined(examples, 1, 4000), list[int]()
+    assert len(made) == 4000 and made == recombined(examples, 1, 4000, tell=told.append)
+    assert told == list(range(500, 4001, 500)) and made != recombined(examples, 1, 4000, seed=1)
     check(examples, made, 1, "cogs")
     assert sum(new.tokens[2] in ("on", "in", "beside") for new in made) > 500  # a PP on the subject, as no given one
 
