@@ -21,7 +21,7 @@ from lagr.cli import main
 from lagr.datasets import Example
 from lagr.graph import Graph, blindly_isomorphic
 from lagr.parser import Parser
-from lagr.rows import COGS, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+from lagr.rows import CFQ_BEYOND, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
 from lagr.vocab import Vocabulary
 
 ROOT = Path(__file__).parent.parent
@@ -331,6 +331,9 @@ def test_the_rows_and_the_presets_name_the_same_figures() -> None:
             row.config((("align", "given", ""),))
             if not row.settings and row.paper:
                 about = config.read_toml(config.PRESETS / f"{row.preset}.toml")["about"]
+                if table in (COGS_BEYOND, CFQ_BEYOND):  # no rows of the paper's: it has no figure for them
+                    assert "paper" not in about, row.name
+                    continue
                 assert about["paper"].startswith(Figure(row.paper[table.split].mean).text()), row.name
 
 
