@@ -6,6 +6,7 @@ lagr parse runs/quickstart --onnx quickstart.onnx "Ida sang ."
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import warnings
 from pathlib import Path
@@ -19,6 +20,16 @@ from lagr.errors import ConfigError, RunError
 from lagr.model import GraphDistribution, LAGr
 
 NEEDS = "needs packages that are not installed: pip install 'lagr[onnx]'"
+
+
+WEIGHTS = "lagr.weights"  # where a file says which weights it has
+
+
+def _checksum(model: LAGr) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().float().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 class _Flat(nn.Module):
@@ -51,17 +62,18 @@ def export_onnx(model: LAGr, file: Path) -> None:
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")  # torch's own about its exporter
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        torch.onnx.export(
+        program = torch.onnx.export(
             _Flat(model.eval()),
             example,
-            str(file),
             input_names=["tokens", "lengths"],
             output_names=["node_log_probs", "edge_log_probs", *(["valency_log_probs"] if max(model.valencies) else [])],
             dynamic_shapes={"tokens": {0: batch, 1: length}, "lengths": {0: batch}},
             dynamo=True,
-            external_data=False,
             verbose=False,
         )
+        assert program is not None
+        program.model.metadata_props[WEIGHTS] = _checksum(model)
+        program.save(str(file), external_data=False)
 
 
 class OnnxModel:
@@ -79,6 +91,8 @@ class OnnxModel:
             self.session: Any = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a class for each thing that can be wrong with a file
             raise RunError(f"{file} is no ONNX model: {str(error).splitlines()[0]}") from None
+        if self.session.get_modelmeta().custom_metadata_map.get(WEIGHTS) != _checksum(model):
+            raise RunError(f"{file} was exported from another run, or by an older lagr; write it with `lagr export`")
 
     def __call__(self, tokens: Tensor, lengths: Tensor) -> GraphDistribution:
         inputs = {"tokens": tokens[0].numpy(), "lengths": lengths[0].numpy()}

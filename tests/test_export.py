@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import lagr
+from lagr import runs
 from lagr.cli import main
 from lagr.datasets import Source
 from lagr.errors import ConfigError, RunError
@@ -39,6 +41,15 @@ def test_onnx_parses_from_the_command_line(small_run: Path, onnx: Path, capsys: 
         main(["parse", str(small_run), "--onnx", str(onnx), "The walrus painted a lantern ."]),
         capsys.readouterr().out,
     ) == plain
+
+
+def test_a_file_of_another_run_is_refused(small_run: Path, onnx: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(small_run, other)
+    weights, _ = runs.read_tensors(other / runs.MODEL)
+    runs.write_tensors(other / runs.MODEL, {name: tensor + 1e-3 for name, tensor in weights.items()})
+    with pytest.raises(RunError, match="was exported from another run"):
+        lagr.load(other, onnx=onnx)
 
 
 def test_an_lstm_is_refused(tmp_path: Path) -> None:
