@@ -47,7 +47,8 @@ docs: reference
 	$(BIN)/python docs/pages.py build/docs
 	$(BIN)/zensical build --strict --clean
 
-# The models that come with the package: `lagr parse cogs "…"`. Minutes on a GPU, hours without one; needs the corpora.
+# The models that come with the package: `lagr parse cogs "…"`. Needs the corpora; minutes on a GPU. Without one
+# `cogs` takes half an hour, `cfq` hours.
 models: $(addprefix lagr/models/,cogs cfq)
 
 lagr/models/%: | .venv/ready

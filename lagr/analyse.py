@@ -125,7 +125,7 @@ def _gold_and_predicted(tokens: Sequence[str], graphs: Sequence[Graph], graph_la
 
 
 def convergence_table(rows: Found) -> str:
-    """How many starts of weakly supervised runs fit their training data, restarts counted."""
+    """How many starts of weakly supervised runs fit their training data, restarts counted; empty: there are none."""
     lines = [
         ["row", "K", "σ", "candidate K + 1", "starts", "fit", "share", "threshold", "training accuracy of each start"]
     ]
@@ -143,7 +143,7 @@ def convergence_table(rows: Found) -> str:
         lines.append(
             [f"{ROWS[name][0].what} (`{name}`)", *how, str(len(starts)), str(fit), share, f"{threshold:g} %", each]
         )
-    return _markdown(lines) if len(lines) > 1 else "No weakly supervised row has been run yet."
+    return _markdown(lines) if len(lines) > 1 else ""
 
 
 # Pictures of what a parser makes of sentences.
@@ -205,10 +205,12 @@ def report(rows: Found, images: Path) -> str:
     """All of it, as Markdown; the pictures are written into `images`."""
     parts = []
     if by_category(rows):
-        write({"categories": category_plot(rows)}, images)
-        parts += ["## By category", category_table(rows)]
+        (file,) = write({"categories": category_plot(rows)}, images)
+        parts += ["## By category", category_table(rows), f"Every seed: {file}"]
     parts += ["## Errors", "Share of the wrong sentences, in per cent.", error_table(rows)]
-    return "\n\n".join([*parts, "## Convergence", convergence_table(rows)])
+    if convergence := convergence_table(rows):
+        parts += ["## Convergence", convergence]
+    return "\n\n".join(parts)
 
 
 def write(pictures: dict[str, str], folder: Path) -> list[Path]:

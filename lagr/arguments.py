@@ -22,7 +22,8 @@ class ArgumentParser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments: --"):
             given = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
             known = [name for parser in (self, *_verbs(self)) for name in parser._option_string_actions]
-            if near := difflib.get_close_matches(given, known, 1):
+            elsewhere = [name for name in known if "." in given and name.endswith(f".{given.rsplit('.', 1)[1]}")]
+            if near := elsewhere or difflib.get_close_matches(given, known, 1):
                 message = f"unknown option {given}; did you mean {near[0]}?"
         super().error(message)
 
@@ -147,7 +148,7 @@ def build_parser() -> argparse.ArgumentParser:
         "reproduce", verbs_research.reproduce, "run rows of the paper's tables, and write them beside the paper's"
     )
     reproduce.add_argument("name", metavar="TABLE|ROW", help=f"{', '.join(TABLES)}, or one of their rows")
-    reproduce.add_argument("--seeds", type=int, metavar="N", help="seeds in all; default: 5, of the best row 10")
+    reproduce.add_argument("--seeds", type=int, metavar="N", help="seeds in all; default: those of each row, mostly 5")
     reproduce.add_argument("--dry-run", action="store_true", help="say what would run, and how long it took last time")
     reproduce.add_argument("--from", metavar="RUN", dest="run_folder", help="take a row's runs from there; run nothing")
     reproduce.add_argument(

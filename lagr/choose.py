@@ -5,7 +5,7 @@ What is chosen are keys of the configuration like any other: they end up in the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,19 +53,29 @@ def without(choices: Sequence[Choice], given: Collection[str]) -> list[Choice]:
     return [choice for choice in left if choice.settings]
 
 
-def choose(source: Source, device: str) -> list[Choice]:
-    """What to train on this data with, on a cpu or on cuda. Nothing but the training part decides."""
+def choose(source: Source, device: str, given: Mapping[str, Any] | None = None) -> list[Choice]:
+    """What to train on this data with, on a cpu or on cuda. Nothing but the training part decides.
+
+    given: settings that are made already, and that others follow from.
+    """
+    given = given or {}
+    steps = override(Config(), [("train", "steps", given["train.steps"])]).train.steps if "train.steps" in given else 0
     examples = source.read("train")
     aligned = sum(example.graph.slots is not None for example in examples)
     strong = aligned == len(examples)
     layers = _graph_layers(examples, strong)
+    supervision = _supervision(aligned, len(examples))
+    if given.get("align.given"):
+        supervision = Choice({"align.supervision": "strong"}, "the alignments are given")
+    elif given.get("align.supervision") == "strong":
+        supervision = Choice({}, "")
     return [
         layers,
-        _supervision(aligned, len(examples)),
-        *([] if strong else _swaps(examples)),
+        supervision,
+        *([] if strong or supervision.settings.get("align.supervision") != "weak" else _swaps(examples)),
         _copying(examples, layers.settings["model.graph_layers"]),
         _size(len(examples), device),
-        _steps(len(examples), device),
+        _steps(len(examples), device, steps),
         Choice({"train.unknown": 1.0}, "rare words are sometimes read as unknown ones, so that new words do less harm"),
     ]
 
@@ -142,11 +152,11 @@ def _size(rows: int, device: str) -> Choice:
     return Choice(settings, f"a model for {rows:,} training sentences on a {'CPU' if device == 'cpu' else 'GPU'}")
 
 
-def _steps(rows: int, device: str) -> Choice:
+def _steps(rows: int, device: str, given: int = 0) -> Choice:
     wanted = -(-PASSES * rows // BATCH // 500) * 500
-    steps = min(max(wanted, FEWEST_STEPS), MOST_STEPS[device])
+    steps = given or min(max(wanted, FEWEST_STEPS), MOST_STEPS[device])
     why = f"{steps * BATCH / rows:,.0f} passes over the training sentences, at {BATCH} a step"
-    return Choice({"train.steps": steps, "train.evaluate_every": max(500, steps // 5)}, why)
+    return Choice({"train.steps": steps, "train.evaluate_every": max(min(500, steps), steps // 5)}, why)
 
 
 def _shown(value: Any) -> str:

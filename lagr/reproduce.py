@@ -128,7 +128,7 @@ def describe(job: Job) -> str:
     """What would be run, and how long the row took last time."""
     other, work = job.made_otherwise, "finished"
     if other:
-        work = f"done with {other}"
+        work = f"passed over: done with {other};"
     elif batch := job.next_batch():
         left = job.seeds - batch.seeds.start
         work = f"{_count(left)} × {job.settings.train.steps:,} steps" + (", started" if batch.began else "")

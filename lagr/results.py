@@ -169,4 +169,5 @@ def ours(name: str) -> str:
     if result is None or found is None:
         return "–"
     shorter = f", {steps(result):,} steps" if steps(result) != result["paper_steps"] else ""
-    return f"{found.text()} (n = {len(result['runs'])}{shorter})"
+    failed = sum(run["failed"] for run in result["runs"])
+    return f"{found.text()} (n = {len(result['runs'])}{f', {failed} failed' if failed else ''}{shorter})"

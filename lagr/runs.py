@@ -53,6 +53,8 @@ def create(folder: Path) -> Path:
 def open_run(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
+        if seeds := sorted(folder.glob(f"seed-*/{CONFIG}")):
+            raise RunError(f"{folder} holds the runs of several seeds; give one of them, such as {seeds[0].parent}")
         known = f"; models by name: {', '.join(named.names())}" if named.names() else ""
         raise RunError(f"{folder} is no run folder: there is no {CONFIG} in it{known}")
     return folder

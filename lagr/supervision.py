@@ -138,6 +138,10 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
 
 def _with_given_alignments(examples: list[Example], path: Path, source: Source, layers: int) -> list[Example]:
+    if not path.exists():
+        raise ConfigError(
+            f"align.given: there is no {path}; give the folder of a weakly supervised run, or a file of `lagr align`"
+        )
     if path.is_dir():
         theirs = runs.read_config(runs.open_run(path))[0].model.graph_layers
         if theirs != layers:

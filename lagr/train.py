@@ -82,7 +82,9 @@ def train(
             if runs.read_fingerprint(folder) != data:
                 raise DataError(f"{source.name} is not the data that {folder} was started with; resume with that")
         if all((folder / runs.REPORT).is_file() for folder in folders):
-            raise RunError(f"{out} is finished: there is nothing to resume")
+            raise RunError(
+                f"{out} is finished: there is nothing to resume; train again into another folder, with --out"
+            )
     else:
         runs.check_free(out)
     with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):

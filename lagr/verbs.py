@@ -23,6 +23,11 @@ SHOWN = 8  # words that training has not seen
 
 
 def train(options: argparse.Namespace) -> None:
+    from lagr import runs
+
+    out = _run_folder(options)
+    if not options.resume:
+        runs.check_free(out)  # before data is read
     settings, choices = _chosen(options) if choose.is_data(options.preset) else (config.load(options.preset), [])
     settings = config.override(settings, settings_of(options))
     if options.seed is not None:
@@ -35,7 +40,6 @@ def train(options: argparse.Namespace) -> None:
     ):
         if name and Path(name).exists():  # one's own: the run folder should find it from anywhere
             settings = config.override(settings, [(section, key, str(Path(name).resolve()))])
-    out = _run_folder(options)
     source = source_of(settings, options.data)
 
     from lagr.train import train
@@ -55,10 +59,10 @@ def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
     print(check.summary(counts), file=sys.stderr)
     check.refuse_failures(counts)
     given = {f"{section}.{key}": value for section, key, value in settings_of(options)}
-    choices = choose.choose(source, choose_device(given.get("train.device", "auto")))
+    choices = choose.choose(source, choose_device(given.get("train.device", "auto")), given)
     settings = choose.configure(source, choices)
     lines = [str(choice) for choice in choose.without(choices, given)]
-    where = f"all settings, to edit and train from: {_run_folder(options) / 'config.toml'}"
+    where = f"all settings will be in {_run_folder(options) / 'config.toml'}, to edit and train from"
     print("\nchosen for this data:", *lines, where, sep="\n  ", file=sys.stderr)
     return settings, lines
 
@@ -283,7 +287,9 @@ def export(options: argparse.Namespace) -> None:
     parser = only_lagr(load(options.run_folder), "lagr export")
     if parser.pretrained:
         raise ConfigError("lagr export can't write a pretrained encoder; train without model.pretrained for ONNX")
+    print(f"writing {options.onnx} …", file=sys.stderr)
     export_onnx(parser.model, Path(options.onnx))
+    print(options.onnx)
 
 
 def pack(options: argparse.Namespace) -> None:

@@ -66,7 +66,7 @@ def analyse(options: argparse.Namespace) -> None:
     examples = split_of(source_of(parser.config, options.data), options.split)
     print(analyse.placement_table(parser, examples), end="\n\n")
     pictures = analyse.pictures_of(parser, examples)
-    for file in analyse.write(pictures, Path(options.out)):
+    for file in analyse.write(pictures, Path(options.out) / Path(name).name):
         print(file)
 
 

@@ -211,7 +211,7 @@ def test_options_that_make_no_sense_say_so(
 
 
 def test_a_run_of_another_formalism_is_refused(small_run: Path, store: Embedded) -> None:
-    with pytest.raises(RunError, match="its forms are cogs"):
+    with pytest.raises(RunError, match="the forms of this one are cogs"):
         Answerer(load(small_run), store)
 
 

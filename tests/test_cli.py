@@ -157,7 +157,7 @@ BAD = {
     "unwritable": (["evaluate", "RUN", "--json", "/nowhere/x.json"], "can't be written"),
     "unwritable alignments": (["align", "RUN", "--out", "/nowhere/x.jsonl"], "No such file or directory"),
     "taken folder": (["train", "quickstart", "--out", "RUN"], "already holds files"),
-    "nothing given": (["train", "quickstart", "--align.supervision", "strong", "--align.start", "model", "--align.hold", "0", "--align.given", "none.jsonl", "--out", "OUT"], "no file none.jsonl"),
+    "nothing given": (["train", "quickstart", "--align.supervision", "strong", "--align.start", "model", "--align.hold", "0", "--align.given", "none.jsonl", "--out", "OUT"], "there is no none.jsonl; give the folder"),
     "given with weak": (["train", "quickstart", "--align.given", "x.jsonl", "--out", "OUT"], "align.supervision = strong"),
     "retrain on nothing": (["train", "cogs-weak-transformer-sep-retrain", "--data", "none"], "lagr data fetch cogs"),
     "huge seed": (["train", "quickstart", "--seed", "99999999999"], "below 2^30"),

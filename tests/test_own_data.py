@@ -7,6 +7,7 @@ import random
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from lagr.cli import main, understand
 from lagr.copying import copied_labels
 from lagr.datasets import Example, Source, check, jsonl, open_source
 from lagr.datasets.mini import generate
-from lagr.errors import DataError
+from lagr.errors import ConfigError, DataError
 from lagr.forget import Forget
 from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution
@@ -161,6 +162,14 @@ def test_what_is_given_is_not_chosen_and_presets_are_no_data(tmp_path: Path, mon
     left = without(choose(source, "cpu"), {"model.graph_layers", "train.steps"})
     keys = {key for choice in left for key in choice.settings}
     assert "model.graph_layers" not in keys and "train.steps" not in keys and "train.batch" in keys
+    bare = replace(source, rows=lambda split: [replace(e, graph=e.graph.with_slots(None)) for e in source.read(split)])
+    given = {"align.given": "a-run", "train.steps": "300"}
+    told = configure(bare, choose(bare, "cpu", given))
+    assert told.align.supervision == "strong" and told.train.evaluate_every == 300 and not told.align.swaps
+    alone = without(choose(bare, "cpu", {"align.supervision": "strong"}), {"align.supervision"})
+    assert not any(key.startswith("align.") for choice in alone for key in choice.settings)
+    with pytest.raises(ConfigError, match=r"train.steps"):
+        choose(bare, "cpu", {"train.steps": "-5"})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()
     assert is_data("data.jsonl") and is_data(str(tmp_path)) and not is_data("quickstart") and not is_data("a.toml")

@@ -122,7 +122,8 @@ class Answerer:
     ) -> None:
         if parser.formalism != "sparql":
             raise RunError(
-                f"questions need a run that was trained on SPARQL; its forms are {parser.formalism or 'none'}"
+                "questions need a run that was trained on SPARQL, such as the model cfq; the forms of this one are "
+                f"{parser.formalism or 'none'}"
             )
         if not 0 < timeout <= 3600:
             raise ConfigError(f"the time limit is {timeout:g} s; it can be up to 3600")

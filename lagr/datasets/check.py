@@ -26,7 +26,7 @@ def check(source: Source, say: Callable[[str], None] = lambda line: None) -> dic
     failed = 0
     trained: set[tuple[str, ...]] = set()
     for split in source.splits:
-        say(f"reading {source.name} {split} …")
+        say(f"reading {source.name.removesuffix(f' {split}')} {split} …")
         rows = list(source.rows(split))
         examples = [row for row in rows if isinstance(row, Example)]
         wrong = [str(row) for row in rows if isinstance(row, DataError)] or ([] if rows else [f"{split} has no rows"])
@@ -105,7 +105,8 @@ def summary(counts: dict[str, Any]) -> str:
         for split, c in counts["splits"].items()
         if c["in_train"]
     ]
-    if missing := [split for split in ("dev", "test") if split not in counts["splits"]]:
+    missing = [split for split in ("dev", "test") if split not in counts["splits"]]
+    if missing and "all" not in counts["splits"]:
         lines.append(f"no {' and no '.join(missing)}: how good a parser is on new sentences, nothing here can tell")
     if counts["formalism"] is None and counts["node_labels"]:
         lines.append("no forms to convert: the rows are graphs")
