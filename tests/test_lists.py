@@ -6,14 +6,14 @@ import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import islice, permutations
 from pathlib import Path
 
 import pytest
 
 from lagr.associate import associated_alignments, label_probabilities, labels_given
 from lagr.copying import copied_labels
-from lagr.datasets import Example, cfq, cogs, mini
+from lagr.datasets import Example, cfq, cogs, examples_of, mini
 from lagr.errors import FormError
 from lagr.forms import sparql
 from lagr.graph import Edge, Graph
@@ -287,7 +287,7 @@ def test_cogs_has_no_lists(cogs_data: Path) -> None:
 
 def test_new_questions_of_cfq_have_queries_that_are_read_as_their_graphs(cfq_data: Path) -> None:
     """Guessed places, real questions: nothing is merged by a query that its graph has apart."""
-    examples = cfq.source(cfq_data / "cfq", "mcd1").read("train")[:20_000]
+    examples = examples_of(islice(cfq.source(cfq_data / "cfq", "mcd1").rows("train"), 20_000))
     given = label_probabilities(examples)
     copied = copied_labels(examples, 2)
     slots = associated_alignments(examples, 2, copied.__contains__, given)

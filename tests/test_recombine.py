@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from lagr.associate import associated_alignments, label_probabilities, labels_given
 from lagr.config import load, override
 from lagr.copying import copied_labels
-from lagr.datasets import Example, cfq, cogs, mini
+from lagr.datasets import Example, cfq, cogs, examples_of, mini
 from lagr.errors import DataError
 from lagr.forms import formalism
 from lagr.graph import Edge, Graph
@@ -250,7 +250,7 @@ def test_every_new_sentence_of_cogs_has_a_form(cogs_data: Path) -> None:
 
 
 def test_every_new_question_of_cfq_has_a_query(cfq_data: Path) -> None:
-    examples = cfq.source(cfq_data / "cfq", "mcd1").read("train")[:20000]
+    examples = examples_of(islice(cfq.source(cfq_data / "cfq", "mcd1").rows("train"), 20_000))
     copied = copied_labels(examples, 2)
     slots = associated_alignments(examples, 2, copied.__contains__)
     examples = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
