@@ -26,8 +26,8 @@ def train(options: argparse.Namespace) -> None:
     from lagr import runs
 
     out = _run_folder(options)
-    if not options.resume:
-        runs.check_free(out)  # before data is read
+    if choose.is_data(options.preset) and not options.resume:
+        runs.check_free(out)  # before the data is checked, which may take a while
     settings, choices = _chosen(options) if choose.is_data(options.preset) else (config.load(options.preset), [])
     settings = config.override(settings, settings_of(options))
     if options.seed is not None:
