@@ -64,15 +64,11 @@ def choose(source: Source, device: str, given: Mapping[str, Any] | None = None) 
     aligned = sum(example.graph.slots is not None for example in examples)
     strong = aligned == len(examples)
     layers = _graph_layers(examples, strong)
-    supervision = _supervision(aligned, len(examples))
-    if given.get("align.given"):
-        supervision = Choice({"align.supervision": "strong"}, "the alignments are given")
-    elif given.get("align.supervision") == "strong":
-        supervision = Choice({}, "")
+    supervision = _supervision(aligned, len(examples), given)
     return [
         layers,
         supervision,
-        *([] if strong or supervision.settings.get("align.supervision") != "weak" else _swaps(examples)),
+        *(_swaps(examples) if supervision.settings["align.supervision"] == "weak" else []),
         _copying(examples, layers.settings["model.graph_layers"]),
         _size(len(examples), device),
         _steps(len(examples), device, steps),
@@ -102,8 +98,10 @@ def _graph_layers(examples: Sequence[Example], strong: bool) -> Choice:
     return Choice({"model.graph_layers": layers}, why)
 
 
-def _supervision(aligned: int, rows: int) -> Choice:
-    if aligned == rows:
+def _supervision(aligned: int, rows: int, given: Mapping[str, Any]) -> Choice:
+    if given.get("align.given"):
+        return Choice({"align.supervision": "strong"}, "the alignments are given")
+    if aligned == rows or given.get("align.supervision") == "strong":
         return Choice({"align.supervision": "strong"}, "every training sentence has its alignment")
     some = f"only {aligned:,} of {rows:,} training sentences have an alignment, so none is used and"
     reason = some if aligned else "the training sentences have no alignments, so"

@@ -281,9 +281,8 @@ class LSTMLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, before: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
         """Vectors in context, and the state after the last one. before: the state to begin with, if not zeros."""
         W, B, N, _ = x.shape
-        gates = (
-            self.inputs(x).view(W, B, N, self.directions, -1).permute(2, 0, 3, 1, 4)
-        )  # (N, W, directions, B, 4·size)
+        # (N, W, directions, B, 4·size)
+        gates = self.inputs(x).view(W, B, N, self.directions, -1).permute(2, 0, 3, 1, 4)
         if self.directions == 2:  # the second one reads the sentence turned round
             gates = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(0)], dim=2)
         assert self.recurrent.bias is not None

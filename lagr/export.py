@@ -6,7 +6,6 @@ lagr parse runs/quickstart --onnx quickstart.onnx "Ida sang ."
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import warnings
 from pathlib import Path
@@ -18,18 +17,10 @@ from torch import Tensor, nn
 from lagr.encoders import LSTM
 from lagr.errors import ConfigError, RunError
 from lagr.model import GraphDistribution, LAGr
+from lagr.runs import checksum
 
 NEEDS = "needs packages that are not installed: pip install 'lagr[onnx]'"
-
-
 WEIGHTS = "lagr.weights"  # where a file says which weights it has
-
-
-def _checksum(model: LAGr) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode() + tensor.cpu().float().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 class _Flat(nn.Module):
@@ -72,7 +63,7 @@ def export_onnx(model: LAGr, file: Path) -> None:
             verbose=False,
         )
         assert program is not None
-        program.model.metadata_props[WEIGHTS] = _checksum(model)
+        program.model.metadata_props[WEIGHTS] = checksum(model)
         program.save(str(file), external_data=False)
 
 
@@ -91,7 +82,7 @@ class OnnxModel:
             self.session: Any = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a class for each thing that can be wrong with a file
             raise RunError(f"{file} is no ONNX model: {str(error).splitlines()[0]}") from None
-        if self.session.get_modelmeta().custom_metadata_map.get(WEIGHTS) != _checksum(model):
+        if self.session.get_modelmeta().custom_metadata_map.get(WEIGHTS) != checksum(model):
             raise RunError(f"{file} was exported from another run, or by an older lagr; write it with `lagr export`")
 
     def __call__(self, tokens: Tensor, lengths: Tensor) -> GraphDistribution:

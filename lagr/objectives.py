@@ -31,10 +31,9 @@ class GraphObjective:
         models: int,
         forget: Callable[[Tensor, Tensor], Tensor] = lambda tokens, keys: tokens,
     ) -> None:
-        """first_alignments (examples, J): what weak supervision starts from; or (models, examples, J): what strong
-        supervision is given, for each model. forget: words to unknown ones."""
+        """first_alignments (examples, J), or (models, examples, J) where models differ: what strong supervision is
+        given, and what weak supervision starts from. forget: words to unknown ones."""
         self.data, self.align, self.forget = data, align, forget
-        self.each_has_its_own = first_alignments.dim() == 3
         self.first_alignments = first_alignments.expand(models, -1, -1)
         self.alignments = self.first_alignments.clone()
         self.choices = [torch.tensor(labels, device=data.table.device) for labels in data.choices]
@@ -58,18 +57,16 @@ class GraphObjective:
         sums = [nodes.index_select(2, labels).logsumexp(2, keepdim=True) for labels in self.choices]
         nodes = torch.cat([nodes, *sums], dim=2) if sums else nodes
         parts = (nodes, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
-        alignment = batch.alignment
-        if self.align.supervision == "weak" or self.each_has_its_own:
-            alignment = self._infer(
-                [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
-            )
+        alignment = self._infer(
+            [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
+        )
         return self._losses(parts, batch.target, alignment, S)
 
     @torch.no_grad()
     def _infer(
         self, parts: Sequence[Tensor | None], target: Target, keys: Tensor, rows: Tensor, held: Tensor, infer: bool
     ) -> Tensor:
-        """The alignments of the batch: remembered ones where they are held, else inferred, and then remembered."""
+        """The alignments of the batch: as they are where they are given or held, else inferred, and then remembered."""
         J, whose = target.nodes.shape[1], torch.arange(len(rows), device=rows.device)[:, None]
         before = self.alignments[whose, rows, :J].flatten(0, 1)
         if not infer:

@@ -7,7 +7,6 @@ and does not hold it: loading the run reads it from where it was, and refuses an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lagr.errors import ConfigError, DataError
+from lagr.runs import checksum
 
 AT_ONCE = 64  # sentences
 
@@ -70,10 +70,7 @@ class Pretrained:
     @property
     def fingerprint(self) -> str:
         """A checksum of its weights."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        return checksum(self.model)
 
 
 def _pooled(pieces: Tensor, words: Sequence[int | None], tokens: int) -> Tensor:

@@ -154,16 +154,16 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
     Of several rows, those that were run with other settings are passed over too: a table may have longer and shorter
     ones. The only row is an error then.
     """
-    if len(jobs) > 1:
-        for job in jobs:
-            if job.made_otherwise:
-                say(f"{job.row.name}: passed over, done with {job.made_otherwise}")
-        jobs = [job for job in jobs if not job.made_otherwise]
-    for job in jobs:
-        job.next_batch()  # all of them first: hours later is too late for a mistyped setting
+    to_run = []
+    for job in jobs:  # all of them first: hours later is too late for a mistyped setting
+        if len(jobs) > 1 and (other := job.made_otherwise):
+            say(f"{job.row.name}: passed over, done with {other}")
+        else:
+            job.next_batch()
+            to_run.append(job)
     source_of = _sources(data)
     missing: list[str] = []
-    for job in jobs:
+    for job in to_run:
         try:
             while batch := job.next_batch():
                 source = source_of(job.settings.data)

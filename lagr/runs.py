@@ -12,6 +12,7 @@ calibration.json        what makes probabilities trustworthy (see confidence.py)
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -163,3 +164,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_file(path), note
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         raise RunError(f"{path} can't be read ({error})") from None
+
+
+def checksum(model: nn.Module) -> str:
+    """Of all weights of a model: others, or others' names, have another one."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -61,8 +61,8 @@ def seed_of(given: Path, seed: int) -> Path:
     return given / f"seed-{seed}"
 
 
-def own_alignments(configs: Sequence[Config], source: Source) -> list[list[Example]]:
-    """The training examples of every seed, where each has alignments of its own; else nothing."""
+def own_alignments(configs: Sequence[Config], source: Source, examples: list[Example]) -> list[list[Example]]:
+    """The training examples of every seed, where each has alignments of its own; else nothing. examples: the first's"""
     first = configs[0]
     if first.model.kind == "seq2seq" or not first.align.given or len(configs) == 1:
         return []
@@ -75,7 +75,7 @@ def own_alignments(configs: Sequence[Config], source: Source) -> list[list[Examp
             "seeds with alignments of their own need data.copy = false, data.recombine = 0 and model.twins = 0; "
             f"or train them one by one, with --align.given {path}/seed-{first.train.seed} and so on"
         )
-    return [training_examples(config, source) for config in configs]
+    return [examples, *(training_examples(config, source) for config in configs[1:])]
 
 
 def wanted_examples(config: Config, examples: Sequence[Example]) -> int:

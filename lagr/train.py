@@ -71,7 +71,7 @@ def train(
     data = fingerprint(examples)
     first = config.train.seed
     configs = [override(config, [("train", "seed", seed)]) for seed in range(first, first + (seeds or 1))]
-    of_each = own_alignments(configs, source)
+    of_each = own_alignments(configs, source, examples)
     folders = [out] if seeds is None else [out / f"seed-{c.train.seed}" for c in configs]
     if resume:
         for folder, its_config in zip(folders, configs, strict=True):
@@ -88,9 +88,8 @@ def train(
     else:
         runs.check_free(out)
     with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):
-        trainer = Trainer(
-            configs, source, splits, vocab, folders, out / runs.STATE, resume, of_each
-        )  # says what can't be done
+        # It says what can't be done.
+        trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume, of_each)
         if not resume:
             name = config.model.pretrained
             encoder = pretrained.load(name).fingerprint if name else ""
@@ -374,8 +373,8 @@ class Trainer:
             runs.write_text(path, "".join(kept))
 
     def _first_alignments(self, examples: list[Example], known: Tensor) -> Tensor:
-        """What weak supervision remembers at first, nothing or the guess from counts   (examples, J)
-        or, where every seed is given its own alignments, these.   (seeds, examples, J)"""
+        """What is given   (examples, J), or (seeds, examples, J) where every seed has its own
+        or what weak supervision remembers at first: nothing, or the guess from counts.   (examples, J)"""
 
         def table(found: Iterable[Sequence[int]]) -> Tensor:
             first = torch.full_like(known, -1)
@@ -386,7 +385,9 @@ class Trainer:
         if self.of_each:
             return torch.stack([table(example.graph.slots or () for example in of_one) for of_one in self.of_each])
         align = self.config.align
-        if align.supervision == "weak" and align.start == "association":
+        if align.supervision == "strong":
+            return known
+        if align.start == "association":
             layers = self.config.model.graph_layers
             return table(associated_alignments(examples, layers, self.vocab.is_copied))
         return table(())

@@ -283,7 +283,7 @@ def test_a_node_that_may_have_any_of_some_labels_has_the_sum_of_their_probabilit
     assert data.choices == (tuple(vocab.node_numbers[label] for label in ("?x0", "?x1")),)
     torch.manual_seed(0)
     model = build(settings, vocab).eval()
-    objective = GraphObjective(data, settings.align, torch.zeros(5, 1), 1)
+    objective = GraphObjective(data, settings.align, data.batch.alignment, 1)
     losses = [
         objective.losses(model, 0, torch.tensor([[row]]), torch.tensor([0]), torch.tensor([0]), False)[1].item()
         for row in range(5)

@@ -145,7 +145,7 @@ def test_a_step_is_adam_with_clipping(small_config: Config, mini: Source) -> Non
         torch.manual_seed(seed)
         return build(settings, vocab)
 
-    objective = GraphObjective(data, settings.align, torch.full_like(data.batch.alignment, -1), models=2)
+    objective = GraphObjective(data, settings.align, data.batch.alignment, models=2)
     engine = Engine(new_model, [0, 1], objective, 0.5, "cpu", bf16=False)  # type: ignore[arg-type]
     models = [new_model(0), new_model(1)]
     optimizers = [torch.optim.Adam(model.parameters(), lr=3e-3) for model in models]
