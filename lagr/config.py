@@ -54,6 +54,11 @@ class Model:
     dropout: float = option(0.1, "dropout in the encoder, and in the decoder")
     graph_layers: int = option(1, "L, slots for every token", kind="lagr")
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
+    residual: float = option(
+        1.0,
+        "how large what a layer adds is at first (transformer); below 1, a token knows its own word best",
+        kind="lagr",
+    )
     reach: float = option(
         0.0,
         "parsing attends no further than this share of training sentences are long (transformer); 0: anywhere",

@@ -92,7 +92,7 @@ class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward part, each added to its input and normalised after (post-norm)."""
 
     def __init__(
-        self, copies: int, width: int, heads: int, feedforward: int, dropout: float, rotary: bool = False
+        self, copies: int, width: int, heads: int, feedforward: int, dropout: float, rotary: bool, residual: float
     ) -> None:
         super().__init__()
         self.heads, self.dropout, self.rotary = heads, dropout, rotary
@@ -104,9 +104,9 @@ class TransformerLayer(nn.Module):
         self.widen, self.narrow = Affine(copies, width, feedforward), Affine(copies, feedforward, width)
         self.attention_norm, self.feedforward_norm = Norm(copies, width), Norm(copies, width)
         self.attend.xavier(blocks=3)
-        self.attended.xavier()
+        self.attended.xavier(gain=residual)
         self.widen.xavier(gain=math.sqrt(2))
-        self.narrow.xavier()
+        self.narrow.xavier(gain=residual)
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:
         drop = self.dropout
@@ -222,7 +222,11 @@ def neighbourhood(words: Tensor, lengths: Tensor) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """shared: one layer, passed as often as there would be layers (a Universal Transformer)."""
+    """shared: one layer, passed as often as there would be layers (a Universal Transformer).
+
+    residual: how large what a layer adds is at first, of what Xavier's initialisation gives. Where it is small, a
+    token's vector says at first which word it is, even under dropout.
+    """
 
     def __init__(
         self,
@@ -234,11 +238,13 @@ class Transformer(nn.Module):
         dropout: float,
         rotary: bool = False,
         shared: bool = False,
+        residual: float = 1.0,
     ) -> None:
         super().__init__()
         self.depth = layers
         self.layers = nn.ModuleList(
-            TransformerLayer(copies, width, heads, feedforward, dropout, rotary) for _ in range(1 if shared else layers)
+            TransformerLayer(copies, width, heads, feedforward, dropout, rotary, residual)
+            for _ in range(1 if shared else layers)
         )
 
     def forward(self, x: Tensor, lengths: Tensor, keys: Tensor | None) -> Tensor:

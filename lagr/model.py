@@ -95,6 +95,7 @@ class LAGr(nn.Module):
         graph_layers: int = 1,
         edge_width: int = 0,
         positions: str = "sine",
+        residual: float = 1.0,
         valencies: tuple[int, int] = (0, 0),
         features: int = 0,
         read_by_edges: Sequence[int] = (),
@@ -121,8 +122,9 @@ class LAGr(nn.Module):
         if encoder == "lstm":
             self.encode: LSTM | Transformer = LSTM(self.encoders, width, encoder_layers, dropout)
         else:
+            sizes = (encoder_layers, heads, feedforward or width)
             self.encode = Transformer(
-                self.encoders, width, encoder_layers, heads, feedforward or width, dropout, positions == "rotary"
+                self.encoders, width, *sizes, dropout, rotary=positions == "rotary", residual=residual
             )
         self.node_scorer = Affine(1, width, graph_layers * aligned(node_labels))  # the excess is never read
         self.encoded_labels = edge_labels - twins  # edge labels that are scored from what is encoded
