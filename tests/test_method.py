@@ -171,6 +171,17 @@ def test_every_parameter_learns(encoder: str, encoders: str, graph_layers: int, 
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
+def test_the_smaller_what_layers_add_at_first_the_less_a_slot_says_of_other_words() -> None:
+    one, other = torch.tensor([[[2, 3, 4, 5]]]), torch.tensor([[[2, 3, 4, 6]]])
+    changes = []
+    for residual in (0.0, 0.1, 1.0):
+        torch.manual_seed(0)
+        model = LAGr(9, 5, 3, width=32, encoder_layers=3, residual=residual)
+        first, second = (model(tokens, torch.tensor([[4]])).node_log_probs[0] for tokens in (one, other))
+        changes.append((first[:3] - second[:3]).abs().max().item())
+    assert changes[0] == 0 < changes[1] < changes[2] / 3
+
+
 def test_the_edge_scorer_is_what_its_formula_says() -> None:
     model = small_model(graph_layers=2)
     tokens, lengths = torch.randint(2, 9, (1, 1, 3)), torch.tensor([[3]])
