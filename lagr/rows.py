@@ -189,6 +189,18 @@ CFQ = Table(
             "table 2",
             settings=(("align", "start", "association"), ("align", "hold", 1000)),
         ),
+        # The published code tests the checkpoint that is best on the dev set of the same MCD split.
+        *(
+            Row(
+                f"{preset}-checkpoint",
+                f"weak, {what}, MCD1, the checkpoint that is best on dev",
+                preset,
+                {"test": figure},
+                "table 2",
+                settings=(("train", "keep", "best"),),
+            )
+            for preset, what, figure in ((K1, "K = 1", F(65.2, 2.6)), (K5, "K = 5, σ = 10", F(62.8, 4.0)))
+        ),
         # The row of K = 5 again, for those who shorten that: what the paper's steps change.
         Row(f"{K5}-full", "weak, K = 5, σ = 10, MCD1, all steps", K5, {"test": F(62.8, 4.0)}, "table 2", seeds=1),
     ),

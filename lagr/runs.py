@@ -6,6 +6,7 @@ model.safetensors       the weights
 metrics.jsonl           losses and evaluations, a line each
 report.json             what came out: accuracies, every start with its seed, time, machine
 state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
+best.safetensors        with train.keep = best, the weights that were best on dev so far; gone when training is over
 alignments.safetensors  the alignments that weak supervision settled on
 calibration.json        what makes probabilities trustworthy (see confidence.py), where there was a dev split
 """
@@ -30,7 +31,7 @@ from lagr.vocab import Vocabulary
 FORMAT = 2
 
 CONFIG, VOCAB, MODEL, METRICS, REPORT = "config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "report.json"
-STATE, ALIGNMENTS = "state.safetensors", "alignments.safetensors"
+STATE, BEST, ALIGNMENTS = "state.safetensors", "best.safetensors", "alignments.safetensors"
 
 
 def check_free(folder: Path) -> None:

@@ -42,6 +42,7 @@ from lagr.seq2seq import Seq2Seq
 from lagr.supervision import fingerprint, more_examples, own_alignments, training_examples, wanted_examples
 from lagr.vocab import Vocabulary
 
+PROGRESS = ("start", "began", "failed", "best", "report")  # of a run, as in a checkpoint
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
 
 
@@ -116,6 +117,7 @@ class Run:
     start: int = 0  # how often it was started again
     began: int = 0  # the step at which this start began
     failed: list[dict[str, Any]] = field(default_factory=list)  # starts that ended below the threshold
+    best: dict[str, Any] | None = None  # step and exact match on dev of the weights that are to be kept
     report: dict[str, Any] | None = None  # once it is finished
 
     @property
@@ -140,6 +142,10 @@ class Trainer:
         of_each: Sequence[list[Example]] = (),
     ) -> None:
         """of_each: the training examples of every seed, where their alignments differ."""
+        if configs[0].train.keep == "best" and "dev" not in source.splits:
+            raise DataError(
+                f"train.keep = best needs a dev split, and {source.name} has none; add one, or keep the last"
+            )
         self.of_each = of_each
         self.config, self.source, self.splits, self.vocab, self.state = configs[0], source, splits, vocab, state
         new = self._new_examples(splits["train"])
@@ -214,7 +220,8 @@ class Trainer:
                     self._save()
                 if interrupted():
                     raise StoppedError(f"stopped at step {self.step}; everything is saved: go on with --resume")
-        self.state.unlink(missing_ok=True)
+        for leftover in (self.state, *(run.folder / runs.BEST for run in self.runs)):
+            leftover.unlink(missing_ok=True)
         return [run.report for run in self.runs if run.report]
 
     def _all_finished(self) -> bool:
@@ -245,11 +252,14 @@ class Trainer:
             and own < train.steps
             and "dev" in self.source.splits
         ):
-            score = self._evaluate(s, "dev", train.evaluate_limit).score
+            score = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score
+            if train.keep == "best" and (run.best is None or score.exact > run.best["exact"]):
+                run.best = {"step": own, "exact": score.exact}
+                runs.write_tensors(run.folder / runs.BEST, self.engine.weights_of(s))
             run.log(self.step, {"split": "dev", "exact": score.exact})
             progress.say(f"seed {run.seed}, step {own}: {score.exact:.1f} % exact on {score.n} sentences of dev")
         if train.restart_below and own == max(1, round(train.steps * train.restart_after)) and self._too_low(s, run):
-            run.start, run.began = run.start + 1, self.step
+            run.start, run.began, run.best = run.start + 1, self.step, None
             self.engine.reset(s, run.seed)
             run.log(self.step, {"event": "start", "seed": run.seed})
             progress.say(
@@ -266,7 +276,7 @@ class Trainer:
     # Restarts: the paper relaunches weakly supervised runs that don't fit their training data.
 
     def _too_low(self, s: int, run: Run) -> bool:
-        exact = self._evaluate(s, "train").score.exact
+        exact = self._evaluate(self._parser(s), "train").score.exact
         run.log(self.step, {"split": "train", "exact": exact})
         if exact >= self.config.train.restart_below:
             return False
@@ -278,22 +288,34 @@ class Trainer:
 
     # Evaluation and the files of a run.
 
-    def _evaluate(self, s: int, split: str, limit: int | None = None) -> Evaluation:
+    def _evaluate(self, parser: AnyParser, split: str, limit: int | None = None) -> Evaluation:
         examples = self.splits[split]
         limit = limit or (self.config.train.evaluate_limit if split == "train" else None)
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
             examples = [examples[i] for i in sorted(chosen)]
-        return evaluate_parser(self._parser(s), examples, split)
+        return evaluate_parser(parser, examples, split)
 
-    def _parser(self, s: int) -> AnyParser:
-        """The parser that a run is so far."""
+    def _parser(self, s: int, weights: dict[str, Tensor] | None = None) -> AnyParser:
+        """The parser that a run is so far, or that has other weights."""
         model = build(self.config, self.vocab)
-        model.load_state_dict(self.engine.weights_of(s))
+        model.load_state_dict(self.engine.weights_of(s) if weights is None else weights)
         return parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
 
+    def _kept_weights(self, s: int, run: Run) -> dict[str, Tensor]:
+        """The last weights, unless earlier ones are to be kept."""
+        train, last = self.config.train, self.engine.weights_of(s)
+        if train.keep == "last":
+            return last
+        exact = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score.exact
+        if run.best and run.best["exact"] > exact:
+            return runs.read_tensors(run.folder / runs.BEST)[0]
+        run.best = {"step": self.step - run.began, "exact": exact}
+        return last
+
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
-        weights = self.engine.weights_of(s)
+        weights = self._kept_weights(s, run)
+        parser = self._parser(s, weights)
         runs.write_tensors(run.folder / runs.MODEL, weights)
         objective = self.engine.objective
         if isinstance(objective, GraphObjective) and self.config.align.supervision == "weak":
@@ -302,8 +324,8 @@ class Trainer:
         # Nothing that is reported of CFQ's MCD splits may come from their dev; whoever wants it has `lagr calibrate`.
         mcd = self.config.data.partition.startswith("mcd")
         if len(self.splits.get("dev", ())) >= FEWEST and not mcd and not failed:
-            runs.write_json(run.folder / confidence.FILE, calibrate(self._parser(s), self.splits["dev"], "dev"))
-        results = {split: self._evaluate(s, split).to_dict() for split in self.source.splits}
+            runs.write_json(run.folder / confidence.FILE, calibrate(parser, self.splits["dev"], "dev"))
+        results = {split: self._evaluate(parser, split).to_dict() for split in self.source.splits}
         exact, steps = results["train"]["exact"], self.step - run.began
         kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}
         run.report = {
@@ -315,6 +337,7 @@ class Trainer:
             "seeds_at_once": len(self.runs),
             "machine": machine(self.device),
             "parameters": sum(tensor.numel() for tensor in weights.values()),
+            **({"best_on_dev": run.best} if run.best else {}),
             "evaluation": results,
         }
         runs.write_json(run.folder / runs.REPORT, run.report)
@@ -337,9 +360,7 @@ class Trainer:
     # Checkpoints.
 
     def _save(self) -> None:
-        ways = [
-            {"start": run.start, "began": run.began, "failed": run.failed, "report": run.report} for run in self.runs
-        ]
+        ways = [{key: getattr(run, key) for key in PROGRESS} for run in self.runs]
         note = {"step": self.step, "loss_steps": self.loss_steps, "seconds": self.seconds, "runs": ways}
         runs.write_tensors(self.state, self.engine.state(), note)
 
@@ -349,9 +370,8 @@ class Trainer:
             self.engine.load_state(tensors)
             self.step, self.loss_steps, self.seconds = note["step"], note["loss_steps"], note["seconds"]
             for run, way in zip(self.runs, note["runs"], strict=True):
-                run.start, run.began, run.failed, run.report = (
-                    way[key] for key in ("start", "began", "failed", "report")
-                )
+                for key in PROGRESS:
+                    setattr(run, key, way[key])
         except (KeyError, ValueError):
             raise RunError(
                 f"{self.state} was saved with other data or other seeds; resume with those, or train again"

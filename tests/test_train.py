@@ -7,6 +7,8 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,11 +17,12 @@ from lagr import config, runs
 from lagr.associate import associated_alignments
 from lagr.batch import pack
 from lagr.config import Config
-from lagr.datasets import Example, Source
+from lagr.datasets import Example, Source, open_source
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.graph import Graph
+from lagr.parser import Parser
 from lagr.supervision import fingerprint, learned_alignments, training_examples
-from lagr.train import learning_rate, train
+from lagr.train import Trainer, learning_rate, train
 from lagr.vocab import Vocabulary
 
 
@@ -138,6 +141,62 @@ def test_a_start_that_stays_too_low_is_recorded_and_followed_by_another(
         (report,) = train(hopeless, mini, tmp_path / "second")
     assert [start["kept"] for start in report["starts"]] == [False, True]
     assert [start["seed"] for start in report["starts"]] == [0, 1_000_000]
+
+
+def test_the_model_that_was_best_on_dev_is_kept_even_if_training_is_broken_off(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config.override(
+        small_config,
+        [
+            ("train", "keep", "best"),
+            ("train", "steps", 40),
+            ("train", "evaluate_every", 10),
+            ("train", "save_every", 10),
+        ],
+    )
+    evaluate, seen, looks = Trainer._evaluate, [], iter([10.0, 50.0, None, 50.0, 20.0])  # on dev; None: it is killed
+
+    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None) -> Any:
+        if limit is None:
+            return evaluate(self, parser, split)
+        exact = next(looks)
+        if exact is None:
+            raise KeyboardInterrupt
+        seen.append(self.engine.weights_of(0))
+        return SimpleNamespace(score=SimpleNamespace(exact=exact, n=1))
+
+    monkeypatch.setattr(Trainer, "_evaluate", look)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, mini, tmp_path / "run")
+    (report,) = train(settings, mini, tmp_path / "run", resume=True)
+    kept = runs.read_tensors(tmp_path / "run" / runs.MODEL)[0]
+    assert report["best_on_dev"] == {"step": 20, "exact": 50.0} and len(seen) == 4
+    assert all(torch.equal(kept[name], weight) for name, weight in seen[1].items())
+    assert not all(torch.equal(kept[name], weight) for name, weight in seen[-1].items())
+    assert not (tmp_path / "run" / runs.BEST).exists()
+
+
+def test_the_last_model_is_kept_if_none_was_better(
+    tmp_path: Path, small_run: Path, small_config: Config, mini: Source
+) -> None:
+    settings = config.override(small_config, [("train", "evaluate_every", 120), ("train", "keep", "best")])
+    (report,) = train(settings, mini, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / runs.METRICS).read_text().splitlines()]
+    on_dev = [line["exact"] for line in lines if line.get("split") == "dev"]
+    assert report["best_on_dev"]["step"] == 240 and report["best_on_dev"]["exact"] > max(on_dev)
+    best, last = (runs.read_tensors(run / runs.MODEL)[0] for run in (tmp_path / "run", small_run))
+    assert all(torch.equal(best[name], last[name]) for name in last)
+
+
+def test_keeping_the_best_needs_looks_at_a_dev_split(tmp_path: Path, small_config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"train\.evaluate_every"):
+        config.override(small_config, [("train", "keep", "best")])
+    settings = config.override(small_config, [("train", "keep", "best"), ("train", "evaluate_every", 10)])
+    rows = [{"text": "a b", "graph": {"nodes": ["x"], "edges": []}, "split": split} for split in ("train", "test")]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="needs a dev split"):
+        train(settings, open_source(str(tmp_path / "data.jsonl")), tmp_path / "run")
 
 
 def test_retraining_takes_the_learned_alignments_as_strong_supervision(
