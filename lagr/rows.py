@@ -193,7 +193,7 @@ CFQ = Table(
         *(
             Row(
                 f"{preset}-checkpoint",
-                f"weak, {what}, MCD1, the checkpoint that is best on dev",
+                f"weak, {what}, MCD1, best on dev",
                 preset,
                 {"test": figure},
                 "table 2",
