@@ -132,7 +132,7 @@ class Train:
     seed: int = option(0, "seed of the weights, the order of the data, dropout and noise")
     evaluate_every: int = option(2000, "steps between two evaluations on dev; 0: only at the end")
     evaluate_limit: int = option(1000, "sentences of a split used in an evaluation during training")
-    keep: str = option("last", "the last model, or the one that an evaluation found best on dev", ("last", "best"))
+    keep: str = option("last", "the last model, or the one that was best in an evaluation on dev", ("last", "best"))
     save_every: int = option(1000, "steps between two checkpoints for --resume")
     device: str = option("auto", "auto: the GPU where there is one", ("auto", "cpu", "cuda"))
     threads: int = option(0, "threads of the CPU that a step takes; 0: as many as torch would")
@@ -217,8 +217,6 @@ def check(config: Config) -> None:
         raise ConfigError(f"model.dropout is {model.dropout}; it must be below 1")
     if not 0 < train.restart_after <= 1:
         raise ConfigError(f"train.restart_after is {train.restart_after}; it is a share of the steps, above 0 up to 1")
-    if train.keep == "best" and not train.evaluate_every:
-        raise ConfigError("train.keep = best needs train.evaluate_every: the steps between two looks at dev")
     if model.encoder == "transformer" and model.width % (2 * model.heads):
         raise ConfigError(f"model.width {model.width} must be a multiple of 2 · model.heads, {2 * model.heads}")
     if model.encoder == "lstm" and model.shared_layers:

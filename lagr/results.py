@@ -24,8 +24,7 @@ from lagr.rows import ROWS, Figure, Row
 FORMAT = 1
 FOLDER = Path("results")
 # What may differ between runs of one row: it changes no outcome, or is a run's own.
-FREE = {("train", "seed"), ("train", "evaluate_every"), ("train", "save_every"), ("train", "device")}
-FREE |= {("align", "given")}
+FREE = {("train", "seed"), ("train", "save_every"), ("train", "device"), ("align", "given")}
 
 Result = dict[str, Any]
 
@@ -144,10 +143,12 @@ def unlike_preset(result: Result) -> list[str]:
 
 
 def _differences(one: config.Config, other: config.Config) -> list[tuple[str, str, Any, Any]]:
+    looks = "best" in (one.train.keep, other.train.keep)  # evaluations then choose the model; else they change nothing
     pairs = [
         (section, f.name, getattr(getattr(one, section), f.name), getattr(getattr(other, section), f.name))
         for section, kind in config.SECTIONS.items()
         for f in fields(kind)
+        if looks or f.name != "evaluate_every"
     ]
     return [pair for pair in pairs if pair[2] != pair[3]]
 

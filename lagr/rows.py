@@ -99,6 +99,7 @@ COGS = Table(
             ("model", "residual", 1.0),
             ("align", "start", "association"),
             ("align", "hold", 1000),
+            ("train", "restart_after", 1.0),
         ),
         _cogs(
             f"{WEAK}-counts-retrain",

@@ -7,7 +7,7 @@ metrics.jsonl           losses and evaluations, a line each
 report.json             what came out: accuracies, every start with its seed, time, machine
 state.safetensors       weights, optimizer, random state and alignments for --resume; gone when training is over
 best.safetensors        with train.keep = best, the weights that were best on dev so far; gone when training is over
-alignments.safetensors  the alignments that weak supervision settled on
+alignments.safetensors  the alignments that weak supervision settled on, after the last step
 calibration.json        what makes probabilities trustworthy (see confidence.py), where there was a dev split
 """
 

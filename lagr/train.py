@@ -213,10 +213,9 @@ class Trainer:
                 behind = min((self.step - run.began for run in self.runs if not run.report), default=train.steps)
                 if self.step % LOG_EVERY == 0 or behind == train.steps:
                     progress.update(behind, self._log_losses(), train.batch * len(self.runs))
-                for s, run in enumerate(self.runs):
-                    if not run.report:
-                        self._look_at(s, run, progress)
-                if interrupted() or self.step % train.save_every == 0 or behind == train.steps:
+                found_better = [self._look_at(s, run, progress) for s, run in enumerate(self.runs) if not run.report]
+                # A resumed run must not compare with a best model that is no longer there.
+                if interrupted() or any(found_better) or self.step % train.save_every == 0 or behind == train.steps:
                     self._save()
                 if interrupted():
                     raise StoppedError(f"stopped at step {self.step}; everything is saved: go on with --resume")
@@ -243,9 +242,9 @@ class Trainer:
         self.step += 1
         self.loss_steps += 1
 
-    def _look_at(self, s: int, run: Run, progress: Progress) -> None:
-        """What is due for a run after this step: an evaluation, a restart."""
-        train, own = self.config.train, self.step - run.began
+    def _look_at(self, s: int, run: Run, progress: Progress) -> bool:
+        """What is due for a run after this step: an evaluation, a restart. Whether a better model was written."""
+        train, own, found_better = self.config.train, self.step - run.began, False
         if (
             train.evaluate_every
             and own % train.evaluate_every == 0
@@ -253,9 +252,10 @@ class Trainer:
             and "dev" in self.source.splits
         ):
             score = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score
-            if train.keep == "best" and (run.best is None or score.exact > run.best["exact"]):
+            found_better = train.keep == "best" and (run.best is None or score.exact > run.best["exact"])
+            if found_better:
                 run.best = {"step": own, "exact": score.exact}
-                runs.write_tensors(run.folder / runs.BEST, self.engine.weights_of(s))
+                runs.write_tensors(run.folder / runs.BEST, self.engine.weights_of(s), run.best)
             run.log(self.step, {"split": "dev", "exact": score.exact})
             progress.say(f"seed {run.seed}, step {own}: {score.exact:.1f} % exact on {score.n} sentences of dev")
         if train.restart_below and own == max(1, round(train.steps * train.restart_after)) and self._too_low(s, run):
@@ -266,6 +266,7 @@ class Trainer:
                 f"training accuracy {run.failed[-1]['train_exact']:.1f} % is too low: starting again, seed {run.seed}"
             )
             progress.begin(0, self._title())
+        return found_better
 
     def _title(self) -> str:
         open_runs = [run for run in self.runs if not run.report] or self.runs
@@ -276,7 +277,9 @@ class Trainer:
     # Restarts: the paper relaunches weakly supervised runs that don't fit their training data.
 
     def _too_low(self, s: int, run: Run) -> bool:
-        exact = self._evaluate(self._parser(s), "train").score.exact
+        ends = self.step - run.began == self.config.train.steps
+        parser = self._parser(s, self._kept_weights(s, run) if ends else None)
+        exact = self._evaluate(parser, "train").score.exact
         run.log(self.step, {"split": "train", "exact": exact})
         if exact >= self.config.train.restart_below:
             return False
@@ -309,7 +312,8 @@ class Trainer:
             return last
         exact = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score.exact
         if run.best and run.best["exact"] > exact:
-            return runs.read_tensors(run.folder / runs.BEST)[0]
+            weights, run.best = runs.read_tensors(run.folder / runs.BEST)
+            return weights
         run.best = {"step": self.step - run.began, "exact": exact}
         return last
 
@@ -371,7 +375,7 @@ class Trainer:
             self.step, self.loss_steps, self.seconds = note["step"], note["loss_steps"], note["seconds"]
             for run, way in zip(self.runs, note["runs"], strict=True):
                 for key in PROGRESS:
-                    setattr(run, key, way[key])
+                    setattr(run, key, way[key] if key != "best" else way.get(key))  # it is younger than the others
         except (KeyError, ValueError):
             raise RunError(
                 f"{self.state} was saved with other data or other seeds; resume with those, or train again"

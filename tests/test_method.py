@@ -13,14 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lagr import config
 from lagr.align import Target, infer_alignment, noisy_candidates, place, score, swapped
 from lagr.batch import pack
 from lagr.datasets import Example
 from lagr.decode import decode
-from lagr.encoders import LSTMLayer, rotated
+from lagr.encoders import LSTMLayer, Transformer, rotated
 from lagr.graph import Edge, Graph
 from lagr.loss import strong_loss, weak_loss
 from lagr.model import NULL, GraphDistribution, GraphLabels, LAGr
+from lagr.parser import build
 from lagr.twins import folded, without_twins
 from lagr.vocab import Vocabulary
 
@@ -180,6 +182,10 @@ def test_the_smaller_what_layers_add_at_first_the_less_a_slot_says_of_other_word
         first, second = (model(tokens, torch.tensor([[4]])).node_log_probs[0] for tokens in (one, other))
         changes.append((first[:3] - second[:3]).abs().max().item())
     assert changes[0] == 0 < changes[1] < changes[2] / 3
+    built = build(
+        config.override(config.load("quickstart"), [("model", "residual", 0.0)]), Vocabulary(("a",), ("b",), ())
+    )
+    assert isinstance(built.encode, Transformer) and not built.encode.layers[0].attended.weight.any()
 
 
 def test_the_edge_scorer_is_what_its_formula_says() -> None:

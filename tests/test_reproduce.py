@@ -204,6 +204,14 @@ def test_seeds_are_retrained_with_those_whose_alignments_lie_in_one_folder(tmp_p
     assert batch and batch.seeds == range(2, 5) and reproduce._alignments(job, 2).name == "seeds-2-6"
 
 
+def test_when_a_run_is_evaluated_matters_only_where_that_chooses_the_model() -> None:
+    last = config.load(BEST)
+    best = config.override(last, [("train", "keep", "best")])
+    seldom = [("train", "evaluate_every", 7)]
+    assert not results.difference(config.override(last, seldom), last)
+    assert results.difference(config.override(best, seldom), best) == "train.evaluate_every = 7, not 10000"
+
+
 def test_missing_data_and_alignments_are_named(
     like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,10 +189,57 @@ def test_the_last_model_is_kept_if_none_was_better(
     assert all(torch.equal(best[name], last[name]) for name in last)
 
 
-def test_keeping_the_best_needs_looks_at_a_dev_split(tmp_path: Path, small_config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"train\.evaluate_every"):
-        config.override(small_config, [("train", "keep", "best")])
-    settings = config.override(small_config, [("train", "keep", "best"), ("train", "evaluate_every", 10)])
+def test_of_several_seeds_each_keeps_its_own_best_and_a_restart_forgets_it(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [("train", "keep", "best"), ("train", "steps", 30), ("train", "evaluate_every", 10)]
+    changes += [("train", "restart_below", 50.0), ("train", "restart_after", 0.5), ("train", "restarts", 1)]
+    # By seed: on dev after 10, 20 and 30 steps, and on the training data after 15, where seed 0 is started again.
+    on_dev = {0: iter([90.0, 20.0, 30.0, 10.0]), 1: iter([40.0, 60.0, 70.0])}
+    on_train = {0: iter([0.0, 99.0, 99.0]), 1: iter([99.0, 99.0])}
+    parser_of_seed = Trainer._parser
+
+    def parser(self: Trainer, s: int, weights: dict[str, torch.Tensor] | None = None) -> Any:
+        self.asked = s  # type: ignore[attr-defined]
+        return parser_of_seed(self, s, weights)
+
+    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None) -> Any:
+        scores = on_dev if split == "dev" and limit else on_train if split == "train" else None
+        exact = next(scores[self.asked]) if scores else 0.0  # type: ignore[attr-defined]
+        score = SimpleNamespace(exact=exact, n=1)
+        return SimpleNamespace(score=score, to_dict=lambda: {"exact": exact})
+
+    monkeypatch.setattr(Trainer, "_parser", parser)
+    monkeypatch.setattr(Trainer, "_evaluate", look)
+    first, second = train(config.override(small_config, changes), mini, tmp_path / "runs", seeds=2)
+    assert first["best_on_dev"] == {"step": 20, "exact": 30.0} and second["best_on_dev"] == {"step": 30, "exact": 70.0}
+    assert [start["seed"] for start in first["starts"]] == [0, 1_000_000]
+    assert not list((tmp_path / "runs").rglob(runs.BEST))
+
+
+def test_a_checkpoint_from_before_best_models_were_kept_can_be_resumed(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_step = Trainer._take_step
+
+    def killed(self: Trainer) -> None:
+        if self.step == 35:
+            raise KeyboardInterrupt
+        take_step(self)
+
+    settings = config.override(small_config, [("train", "steps", 40)])
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Trainer, "_take_step", killed)
+        train(settings, mini, tmp_path / "run")
+    tensors, note = runs.read_tensors(tmp_path / "run" / runs.STATE)
+    for way in note["runs"]:
+        del way["best"]
+    runs.write_tensors(tmp_path / "run" / runs.STATE, tensors, note)
+    assert train(settings, mini, tmp_path / "run", resume=True)[0]["starts"][0]["steps"] == 40
+
+
+def test_keeping_the_best_needs_a_dev_split(tmp_path: Path, small_config: Config) -> None:
+    settings = config.override(small_config, [("train", "keep", "best")])
     rows = [{"text": "a b", "graph": {"nodes": ["x"], "edges": []}, "split": split} for split in ("train", "test")]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DataError, match="needs a dev split"):
