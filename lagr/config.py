@@ -56,7 +56,7 @@ class Model:
     positions: str = option("sine", "how the transformer knows positions", ("sine", "rotary"), kind="lagr")
     residual: float = option(
         1.0,
-        "how large what a layer adds is at first (transformer); below 1, a token knows its own word best",
+        "first size of what a layer adds (transformer); below 1, vectors at first say more of their word",
         kind="lagr",
     )
     reach: float = option(

@@ -119,10 +119,7 @@ def plan(
         raise ConfigError(f"--seeds {seeds}: at least one seed is needed")
     jobs = []
     for row in rows:
-        try:
-            its_config = row.config(((("align", "given", ""),) if row.alignments_of else ()) + settings)
-        except ConfigError as error:
-            raise ConfigError(f"{row.name}: {error}") from None
+        its_config = row.config(((("align", "given", ""),) if row.alignments_of else ()) + settings)
         jobs.append(Job(row, its_config, seeds or row.seeds, out / row.file, results_folder))
     return jobs
 

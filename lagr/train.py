@@ -245,12 +245,8 @@ class Trainer:
     def _look_at(self, s: int, run: Run, progress: Progress) -> bool:
         """What is due for a run after this step: an evaluation, a restart. Whether a better model was written."""
         train, own, found_better = self.config.train, self.step - run.began, False
-        if (
-            train.evaluate_every
-            and own % train.evaluate_every == 0
-            and own < train.steps
-            and "dev" in self.source.splits
-        ):
+        on_the_way = train.evaluate_every and own % train.evaluate_every == 0 and own < train.steps
+        if "dev" in self.source.splits and (on_the_way or (train.keep == "best" and own == train.steps)):
             score = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score
             found_better = train.keep == "best" and (run.best is None or score.exact > run.best["exact"])
             if found_better:
@@ -306,16 +302,8 @@ class Trainer:
         return parser_of(model, self.vocab, self.source.formalism, self.config, self.device)
 
     def _kept_weights(self, s: int, run: Run) -> dict[str, Tensor]:
-        """The last weights, unless earlier ones are to be kept."""
-        train, last = self.config.train, self.engine.weights_of(s)
-        if train.keep == "last":
-            return last
-        exact = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score.exact
-        if run.best and run.best["exact"] > exact:
-            weights, run.best = runs.read_tensors(run.folder / runs.BEST)
-            return weights
-        run.best = {"step": self.step - run.began, "exact": exact}
-        return last
+        """The last weights, or those that were best on dev where these are to be kept."""
+        return runs.read_tensors(run.folder / runs.BEST)[0] if run.best else self.engine.weights_of(s)
 
     def _finish(self, s: int, run: Run, failed: bool = False) -> None:
         weights = self._kept_weights(s, run)
@@ -374,8 +362,8 @@ class Trainer:
             self.engine.load_state(tensors)
             self.step, self.loss_steps, self.seconds = note["step"], note["loss_steps"], note["seconds"]
             for run, way in zip(self.runs, note["runs"], strict=True):
-                for key in PROGRESS:
-                    setattr(run, key, way[key] if key != "best" else way.get(key))  # it is younger than the others
+                for key, value in way.items():
+                    setattr(run, key, value)
         except (KeyError, ValueError):
             raise RunError(
                 f"{self.state} was saved with other data or other seeds; resume with those, or train again"
