@@ -111,6 +111,7 @@ def noisy_candidates(
 ) -> Tensor:
     """K alignments, each exact for the node gains plus its own noise.   (B, K, J)
 
+    Without noise nothing but rounding would tell nodes of equal label apart: they take their slots in order.
     noise: σ, of ε ~ N(0, σ) as the paper has it, or of ε uniform in [0, σ) as in the code that it was run with.
     keys: what the noise is drawn from, one for each of S equal parts of the batch.
     """
@@ -119,7 +120,24 @@ def noisy_candidates(
         keys = gain.new_zeros(1, dtype=torch.int32) if keys is None else keys
         draw = {"normal": normal, "uniform": uniform}[noise_shape]
         gain = gain + noise * draw((len(keys), gain.numel() // len(keys)), keys, site=NOISE_SITE).view(gain.shape)
-    return best_assignment(gain, (target.nodes != NULL).sum(1), dist.slots.sum(1))
+    found = best_assignment(gain, (target.nodes != NULL).sum(1), dist.slots.sum(1))
+    return found if noise > 0 else in_order(target, found)
+
+
+def in_order(target: Target, candidates: Tensor) -> Tensor:
+    """The candidates with the slots of nodes of equal label in the order of these nodes.   (B, K, J)
+
+    It makes no difference to the node term. Settled another way at every step, the edges of such nodes could not be
+    learned.
+    """
+    alike = target.nodes[:, :, None] == target.nodes[:, None]  # (B, J, J)
+    if target.allowed is not None:
+        alike = alike & (target.allowed[:, :, None] == target.allowed[:, None]).all(-1)
+    number = torch.arange(alike.shape[1], device=alike.device)
+    rank = (alike & (number < number[:, None])).sum(-1)[:, None]  # of a node among its like   (B, 1, J)
+    alike = alike[:, None]
+    slot_rank = (alike & (candidates[..., None, :] < candidates[..., None])).sum(-1)  # (B, K, J)
+    return (alike & (slot_rank[..., None, :] == rank[..., None])).mul(candidates[..., None, :]).sum(-1)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lagr import config
-from lagr.align import Target, infer_alignment, noisy_candidates, place, score, swapped
+from lagr.align import Target, in_order, infer_alignment, noisy_candidates, place, score, swapped
 from lagr.batch import pack
 from lagr.datasets import Example
 from lagr.decode import decode
@@ -338,6 +338,29 @@ def with_alike(target: Target) -> Target:
     ]
     most = max(1, *map(len, pairs))
     return replace(target, alike=torch.tensor([row + [(0, 0)] * (most - len(row)) for row in pairs]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_noise_nodes_of_equal_label_take_their_slots_in_order(seed: int) -> None:
+    dist, target = random_distribution([9, 6], V=3, seed=seed), random_target([7, 4], V=3, seed=seed)
+    found = noisy_candidates(dist, target, 1, 0.0)
+    for slots, labels in zip(found[:, 0].tolist(), target.nodes.tolist(), strict=True):
+        for label in {1, 2}:
+            of_label = [slot for slot, its_label in zip(slots, labels, strict=True) if its_label == label]
+            assert of_label == sorted(of_label) and len(set(of_label)) == len(of_label)
+    mixed = torch.stack([found[:, 0], found[:, 0].flip(1)], 1)  # whatever the slots were before
+    assert in_order(target, in_order(target, mixed)).equal(in_order(target, mixed))
+
+
+def test_only_nodes_that_may_take_the_same_slots_are_put_in_order() -> None:
+    nodes, empty = torch.tensor([[2, 2, 2, 0]]), [torch.tensor([[0]])] * 3
+    words = torch.tensor([[[1, 0, 0, 1], [0, 1, 1, 0], [1, 0, 0, 1], [1, 1, 1, 1]]]).bool()  # the second copies others
+    alignment = torch.tensor([[[3, 2, 0, 0], [0, 1, 3, 0]]])
+    assert in_order(Target(nodes, *empty), alignment).tolist() == [[[0, 2, 3, 0], [0, 1, 3, 0]]]
+    assert in_order(Target(nodes, *empty, allowed=words), alignment).tolist() == [[[0, 2, 3, 0], [0, 1, 3, 0]]]
+    both = torch.tensor([[[3, 1, 2, 0]]])
+    assert in_order(Target(nodes, *empty), both).tolist() == [[[1, 2, 3, 0]]]
+    assert in_order(Target(nodes, *empty, allowed=words), both).tolist() == [[[2, 1, 3, 0]]]
 
 
 @pytest.mark.parametrize("seed", range(6))
