@@ -1,0 +1,54 @@
+"""On which words a run without alignments has placed the nodes of CFQ's queries.
+
+python results/cfq/places.py DATA/.. RUN …
+
+Prints a line of JSON for every run. names: the share of the nodes M0, M1, … that are on the word of that name. others:
+of the nodes that are neither names nor variables, which have no words of their own, the share on nouns, verbs and
+adjectives, and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. Of the
+first 20,000 training questions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from lagr import runs
+from lagr.datasets import Example, open_source
+from lagr.supervision import learned_alignments
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "beyond"))
+from held_out import CLASS, PART_OF_A_NOUN
+
+FIRST = 20_000
+NAME, VARIABLE = re.compile(r"M\d+"), re.compile(r"(select_)?\?x\d+|ns:people\.person")  # a person may be just "Who"
+
+
+def placed(example: Example, layers: int) -> dict[str, list[bool]]:
+    """Of each kind of nodes, which are where they belong."""
+    found: dict[str, list[bool]] = {"names": [], "others": []}
+    for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
+        word = example.tokens[slot // layers]
+        if NAME.fullmatch(label):
+            found["names"].append(word == label)
+        elif not VARIABLE.fullmatch(label):
+            found["others"].append(word in CLASS or word in PART_OF_A_NOUN)
+    return found
+
+
+def main(data: str, *folders: str) -> None:
+    for folder in folders:
+        config, _ = runs.read_config(Path(folder))
+        source = open_source("cfq", data, config.data.partition, 0, 0)
+        found = [placed(e, config.model.graph_layers) for e in learned_alignments(Path(folder), source)[:FIRST]]
+        kinds = {kind: [right for one in found for right in one[kind]] for kind in ("names", "others")}
+        kinds["questions"] = [all(one["names"] + one["others"]) for one in found]
+        shares = {kind: round(100 * sum(right) / len(right), 1) for kind, right in kinds.items()}
+        evaluation = json.loads((Path(folder) / runs.REPORT).read_text())["evaluation"]["dev"]
+        print(json.dumps({"run": Path(folder).name, **shares, "dev": round(evaluation["exact"], 1)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
