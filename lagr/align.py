@@ -37,7 +37,7 @@ class Target:
     targets: Tensor  # (B, G), the node it enters
     valencies: Tensor | None = None  # (B, J, 2), which edge labels leave a node and enter it, if a model says that too
     allowed: Tensor | None = None  # (B, J, M), the slots that a node may take: of the words that it copies; None: all
-    alike: Tensor | None = None  # (B, P, 2), pairs of nodes of equal label; (0, 0) is none
+    alike: Tensor | None = None  # (B, P, 2), pairs of nodes of equal label, in order; (0, 0) is none
 
 
 def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
@@ -130,14 +130,10 @@ def in_order(target: Target, candidates: Tensor) -> Tensor:
     It makes no difference to the node term. Settled another way at every step, the edges of such nodes could not be
     learned.
     """
-    alike = target.nodes[:, :, None] == target.nodes[:, None]  # (B, J, J)
-    if target.allowed is not None:
-        alike = alike & (target.allowed[:, :, None] == target.allowed[:, None]).all(-1)
-    number = torch.arange(alike.shape[1], device=alike.device)
-    rank = (alike & (number < number[:, None])).sum(-1)[:, None]  # of a node among its like   (B, 1, J)
-    alike = alike[:, None]
-    slot_rank = (alike & (candidates[..., None, :] < candidates[..., None])).sum(-1)  # (B, K, J)
-    return (alike & (slot_rank[..., None, :] == rank[..., None])).mul(candidates[..., None, :]).sum(-1)
+    for pair in () if target.alike is None else target.alike.unbind(1):  # (B, 2); one after another, they sort
+        both = pair[:, None].expand(-1, candidates.shape[1], -1)
+        candidates = candidates.scatter(2, both, candidates.gather(2, both).sort(2).values)
+    return candidates
 
 
 @torch.no_grad()
@@ -173,7 +169,7 @@ def infer_alignment(
 def swapped(target: Target, alignment: Tensor) -> Tensor:
     """The alignments in which one pair of nodes of equal label has changed places.   (B, J) → (B, P, J)
 
-    The node term can't tell such nodes apart, so that which of them gets which slot is left to chance: edges can.
+    The node term can't tell such nodes apart: edges can.
     """
     assert target.alike is not None
     places = alignment.gather(1, target.alike.flatten(1)).view_as(target.alike)

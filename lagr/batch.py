@@ -15,6 +15,7 @@ from lagr.align import Target
 from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
+from lagr.graph import Graph
 from lagr.pretrained import Pretrained
 from lagr.twins import folded
 from lagr.vocab import Vocabulary
@@ -142,18 +143,24 @@ def pack(
 
 def _alike(examples: Sequence[Example]) -> np.ndarray:
     """Pairs of nodes of equal label, as many as any example has, up to MOST_ALIKE.   (examples, 2·P)"""
-    found: list[list[tuple[int, int]]] = []
-    for example in examples:
-        nodes = example.graph.nodes
-        if len(set(nodes)) == len(nodes):
-            found.append([])
-        else:
-            pairs = combinations(range(len(nodes)), 2)
-            found.append([pair for pair in pairs if nodes[pair[0]] == nodes[pair[1]]][:MOST_ALIKE])
+    found = [pairs_alike(example.graph)[:MOST_ALIKE] for example in examples]
     table = np.zeros((len(examples), max(map(len, found)), 2), np.int64)
-    for row, pairs_of_row in enumerate(found):
-        table[row, : len(pairs_of_row)] = np.array(pairs_of_row).reshape(-1, 2)
+    for row, pairs in enumerate(found):
+        table[row, : len(pairs)] = np.array(pairs).reshape(-1, 2)
     return table.reshape(len(examples), -1)
+
+
+def pairs_alike(graph: Graph) -> list[tuple[int, int]]:
+    """Pairs of nodes of equal label. Which one comes first depends on what they are connected with, in all sentences
+    alike, so that it can be learned; and not on the order in which a file has them, which may be that of their words."""
+    if len(set(graph.nodes)) == len(graph.nodes):
+        return []
+    around: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
+    for source, label, target in graph.edges:
+        around[source].append(("to", label, graph.nodes[target]))
+        around[target].append(("from", label, graph.nodes[source]))
+    order = sorted(range(len(graph.nodes)), key=lambda node: sorted(around[node]))
+    return [pair for pair in combinations(order, 2) if graph.nodes[pair[0]] == graph.nodes[pair[1]]]
 
 
 def known_places(example: Example, vocab: Vocabulary, graph_layers: int) -> list[int | None]:

@@ -16,7 +16,6 @@ from lagr.config import Config
 from lagr.copying import copied_labels
 from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
-from lagr.graph import Graph
 from lagr.parser import load, only_lagr
 from lagr.recombine import recombined
 
@@ -45,24 +44,12 @@ def training_examples(config: Config, source: Source) -> list[Example]:
                 raise DataError(f"training sentence {number} has no alignment; set align.supervision to weak")
         return examples
     rng = np.random.default_rng(0)
-    return [replace(example, graph=shuffled(example.graph.with_slots(None), rng)) for example in examples]
-
-
-def shuffled(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with its nodes in an order that says nothing of where they come from.
-
-    Nodes of equal label come in the order of what they are connected with: the same in all sentences, so that what
-    depends on it (lagr.align.in_order) can be learned.
-    """
-    around: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
-    for source, label, target in graph.edges:
-        around[source].append(("to", label, graph.nodes[target]))
-        around[target].append(("from", label, graph.nodes[source]))
-    order = rng.permutation(len(graph.nodes)).tolist()
-    alike: dict[str, list[int]] = {}
-    for node in sorted(order, key=lambda node: sorted(around[node]), reverse=True):
-        alike.setdefault(graph.nodes[node], []).append(node)
-    return graph.reordered([alike[graph.nodes[node]].pop() for node in order])
+    return [
+        replace(
+            example, graph=example.graph.with_slots(None).reordered(rng.permutation(len(example.graph.nodes)).tolist())
+        )
+        for example in examples
+    ]
 
 
 def seed_of(given: Path, seed: int) -> Path:
