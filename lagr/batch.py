@@ -152,7 +152,7 @@ def _alike(examples: Sequence[Example]) -> np.ndarray:
 
 def pairs_alike(graph: Graph) -> list[tuple[int, int]]:
     """Pairs of nodes of equal label. Which one comes first depends on what they are connected with, in all sentences
-    alike, so that it can be learned; and not on the order in which a file has them, which may be that of their words."""
+    alike, so that it can be learned, and not on the order in which a file has them, which may be that of the words."""
     if len(set(graph.nodes)) == len(graph.nodes):
         return []
     around: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]

@@ -1,11 +1,11 @@
 """On which words a run without alignments has placed the nodes of CFQ's queries.
 
-python results/cfq/places.py DATA/.. RUN …
+python results/cfq/places.py DATA RUN …        DATA/cfq is what the runs were trained on
 
 Prints a line of JSON for every run. names: the share of the nodes M0, M1, … that are on the word of that name. others:
-of the nodes that are neither names nor variables, which have no words of their own, the share on nouns, verbs and
-adjectives, and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. Of the
-first 20,000 training questions.
+of all other nodes but variables and people, which have no words of their own, the share on any noun, verb or adjective,
+and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. All of that of the
+first 20,000 training questions. train, dev: exact match.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def main(data: str, *folders: str) -> None:
         kinds = {kind: [right for one in found for right in one[kind]] for kind in ("names", "others")}
         kinds["questions"] = [all(one["names"] + one["others"]) for one in found]
         shares = {kind: round(100 * sum(right) / len(right), 1) for kind, right in kinds.items()}
-        evaluation = json.loads((Path(folder) / runs.REPORT).read_text())["evaluation"]["dev"]
-        print(json.dumps({"run": Path(folder).name, **shares, "dev": round(evaluation["exact"], 1)}))
+        evaluation = json.loads((Path(folder) / runs.REPORT).read_text())["evaluation"]
+        exact = {split: round(evaluation[split]["exact"], 1) for split in ("train", "dev")}
+        print(json.dumps({"run": Path(folder).name, **shares, **exact}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """LAGr without alignments a second time, in plain torch, after the published code's description of itself: an oracle.
 
-python results/cfq/plain.py DATA/.. SEED        DATA/cfq: made by `results/beyond/held_out.py cfq`
+python results/cfq/plain.py DATA SEED        DATA/cfq is what `results/beyond/held_out.py cfq` made
 
 Nothing of lagr takes part but the data and the way from a graph to its query. K = 1 with noise of up to 0.001, float32,
 a marker before and after every question, the square assignment problem in which null is assigned too (SciPy), scorers
