@@ -132,18 +132,19 @@ def isomorphic(one: Graph, other: Graph) -> bool:
 def blindly_isomorphic(one: Graph, other: Graph) -> bool:
     """Whether the graphs are isomorphic once nodes of equal label are one node and node labels are forgotten.
 
-    This is how the paper's published code scores CFQ; it takes a query for another one with other predicates.
+    This is how the paper's published code scores CFQ; it takes a query for another one with other predicates. Nodes
+    without edges don't count, and a graph without any is never right.
     """
-    if len(set(one.nodes)) != len(set(other.nodes)):
-        return False
-    return isomorphic(_blind(one), _blind(other))
+    blind, other_blind = _blind(one), _blind(other)
+    return bool(blind.edges) and isomorphic(blind, other_blind)
 
 
 def _blind(graph: Graph) -> Graph:
-    number = {label: n for n, label in enumerate(dict.fromkeys(graph.nodes))}
+    number: dict[str, int] = {}
     labels: dict[tuple[int, int], set[str]] = {}
     for source, label, target in graph.edges:
-        labels.setdefault((number[graph.nodes[source]], number[graph.nodes[target]]), set()).add(label)
+        ends = [number.setdefault(graph.nodes[node], len(number)) for node in (source, target)]
+        labels.setdefault((ends[0], ends[1]), set()).add(label)
     edges = tuple(Edge(source, " ".join(sorted(found)), target) for (source, target), found in labels.items())
     return Graph(("·",) * len(number), edges)
 

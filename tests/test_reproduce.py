@@ -365,13 +365,16 @@ def test_every_committed_result_is_of_a_row() -> None:
     assert BEST in read
 
 
-def test_blind_isomorphism_forgets_node_labels_and_merges_equal_ones() -> None:
+def test_blind_isomorphism_forgets_node_labels_and_lone_nodes_and_merges_equal_ones() -> None:
     gold = Graph(("?x0", "actor", "M1"), ((0, "agent", 1), (1, "theme", 2)))
     assert blindly_isomorphic(gold, Graph(("M1", "?x0", "editor"), ((1, "agent", 2), (2, "theme", 0))))
     assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1), (1, "agent", 2))))
     assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1),)))
     twice = Graph(("?x0", "actor", "M1", "actor"), ((0, "agent", 1), (3, "theme", 2)))
     assert blindly_isomorphic(gold, twice) and gold != twice
+    lone = replace(gold, nodes=(*gold.nodes, "M2"))
+    assert blindly_isomorphic(gold, lone) and gold != lone
+    assert not blindly_isomorphic(Graph(("?x0",)), Graph(("?x0",)))
 
 
 def test_presets_show_the_papers_figure_and_ours(

@@ -4,8 +4,9 @@ python results/cfq/places.py DATA RUN …        DATA/cfq is what the runs were 
 
 Prints a line of JSON for every run. names: the share of the nodes M0, M1, … that are on the word of that name. others:
 of all other nodes but variables and people, which have no words of their own, the share on any noun, verb or adjective,
-and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. All of that of the
-first 20,000 training questions. train, dev: exact match.
+and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. one_layer: the share
+of all nodes that are on the layer which has more of them. All of that of the first 20,000 training questions. train,
+dev: exact match.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from lagr import runs
-from lagr.datasets import Example, open_source
+from lagr.datasets import Example, Source, open_source
 from lagr.supervision import learned_alignments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "beyond"))
@@ -38,14 +41,22 @@ def placed(example: Example, layers: int) -> dict[str, list[bool]]:
     return found
 
 
+@cache
+def source_of(data: str, partition: str) -> Source:
+    return open_source("cfq", data, partition, 0, 0)
+
+
 def main(data: str, *folders: str) -> None:
     for folder in folders:
         config, _ = runs.read_config(Path(folder))
-        source = open_source("cfq", data, config.data.partition, 0, 0)
-        found = [placed(e, config.model.graph_layers) for e in learned_alignments(Path(folder), source)[:FIRST]]
+        layers = config.model.graph_layers
+        examples = learned_alignments(Path(folder), source_of(data, config.data.partition))[:FIRST]
+        found = [placed(example, layers) for example in examples]
         kinds = {kind: [right for one in found for right in one[kind]] for kind in ("names", "others")}
         kinds["questions"] = [all(one["names"] + one["others"]) for one in found]
         shares = {kind: round(100 * sum(right) / len(right), 1) for kind, right in kinds.items()}
+        on_layer = Counter(slot % layers for example in examples for slot in example.graph.slots or ())
+        shares["one_layer"] = round(100 * max(on_layer.values()) / on_layer.total(), 1)
         evaluation = json.loads((Path(folder) / runs.REPORT).read_text())["evaluation"]
         exact = {split: round(evaluation[split]["exact"], 1) for split in ("train", "dev")}
         print(json.dumps({"run": Path(folder).name, **shares, **exact}))
