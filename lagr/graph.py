@@ -133,7 +133,8 @@ def blindly_isomorphic(one: Graph, other: Graph) -> bool:
     """Whether the graphs are isomorphic once nodes of equal label are one node and node labels are forgotten.
 
     This is how the paper's published code scores CFQ; it takes a query for another one with other predicates. Nodes
-    without edges don't count, and a graph without any is never right.
+    without edges are left out, and graphs without other nodes are not isomorphic. Two things are stricter here: nodes
+    that merging joins by edges of several labels keep them all, and `^` is part of a label.
     """
     blind, other_blind = _blind(one), _blind(other)
     return bool(blind.edges) and isomorphic(blind, other_blind)

@@ -222,7 +222,7 @@ CFQ = Table(
                 (K5, "K = 5, σ = 10, layers begin at their full size", F(62.8, 4.0)),
             )
         ),
-        # The row above of K = 5 again, for those who shorten that: what the paper's steps change.
+        # The row …-xavier again, for those who shorten that: what the paper's steps change.
         Row(
             f"{K5}-full",
             "weak, K = 5, σ = 10, layers begin at their full size, MCD1, all steps",

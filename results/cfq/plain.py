@@ -1,11 +1,12 @@
 """LAGr without alignments a second time, in plain torch, after the published code's description of itself: an oracle.
 
-python results/cfq/plain.py DATA SEED        DATA/cfq is what `results/beyond/held_out.py cfq` made
+python results/cfq/plain.py DATA SEED [K SIGMA]        DATA/cfq is what `results/beyond/held_out.py cfq` made
 
-Nothing of lagr takes part but the data and the way from a graph to its query. K = 1 with noise of up to 0.001, float32,
-a marker before and after every question, the square assignment problem in which null is assigned too (SciPy), scorers
-that are given every vector twice, sums over slots and pairs, Adam, clipping at 1. The sizes are those of the small
-models in docs/reproduction.md, which take 200 steps of warm-up and 5,000 in all. A batch has questions of one length.
+Nothing of lagr takes part but the data and the way from a graph to its query. K = 1 with noise of up to σ = 0.001 if
+not told otherwise, float32, a marker before and after every question, the square assignment problem in which null is
+assigned too (SciPy), scorers that are given every vector twice, sums over slots and pairs, Adam, clipping at 1. The
+sizes are those of the small models in docs/reproduction.md, which take 200 steps of warm-up and 5,000 in all. A batch
+has questions of one length.
 """
 
 from __future__ import annotations
@@ -135,27 +136,44 @@ def right(model: Plain, numbers: Numbers, examples: Sequence[Example]) -> float:
     return 100 * count / len(examples)
 
 
+def assigned(
+    node_log_probs: np.ndarray, edge_log_probs: np.ndarray, labels: np.ndarray, example: Example, numbers: Numbers,
+    noise: np.ndarray,
+) -> tuple[float, np.ndarray, np.ndarray]:  # fmt: skip
+    """A noisy assignment: how likely it is, but for a constant, the node of every slot, and the slot of every node."""
+    _, node_of_slot = linear_sum_assignment(-node_log_probs[:, labels] - noise)
+    slot = np.argsort(node_of_slot)
+    gain = node_log_probs[np.arange(len(labels)), labels[node_of_slot]].sum()
+    for source, label, target in example.graph.edges:
+        pair = edge_log_probs[slot[source], slot[target]]
+        gain += pair[numbers.edge[label]] - pair[0]
+    return float(gain), node_of_slot, slot
+
+
 def placed(
-    node_log_probs: Tensor, examples: Sequence[Example], numbers: Numbers, seed: tuple[int, ...]
-) -> tuple[Tensor, Tensor, list[np.ndarray]]:
-    """The labels of all slots and pairs under the best assignment, and the slot of every node."""
+    node_log_probs: Tensor, edge_log_probs: Tensor, examples: Sequence[Example], numbers: Numbers,
+    candidates: int, sigma: float, seed: tuple[int, ...],
+) -> tuple[Tensor, Tensor, list[np.ndarray]]:  # fmt: skip
+    """The labels of all slots and pairs under the likeliest of K noisy assignments, and the slot of every node."""
     B, M, _ = node_log_probs.shape
     nodes, edges = torch.zeros(B, M, dtype=torch.long), torch.zeros(B, M, M, dtype=torch.long)
     slots = []
-    for row, (example, log_probs) in enumerate(zip(examples, node_log_probs.detach().numpy(), strict=True)):
-        labels = [numbers.node[label] for label in example.graph.nodes]
-        labels += [0] * (M - len(labels))
-        noisy = log_probs[:, labels] + 0.001 * np.random.default_rng((*seed, row)).random((M, M))
-        _, node_of_slot = linear_sum_assignment(-noisy)
-        slot = np.argsort(node_of_slot)
-        nodes[row] = torch.tensor(labels)[node_of_slot]
+    for row, example in enumerate(examples):
+        log_probs = node_log_probs[row].detach().numpy(), edge_log_probs[row].detach().numpy()
+        labels = np.zeros(M, np.int64)
+        labels[: len(example.graph.nodes)] = [numbers.node[label] for label in example.graph.nodes]
+        rng = np.random.default_rng((*seed, row))
+        noises = [sigma * rng.random((M, M)) for _ in range(candidates)]
+        tried = [assigned(*log_probs, labels, example, numbers, noise) for noise in noises]
+        _, node_of_slot, slot = max(tried, key=lambda found: found[0])
+        nodes[row] = torch.from_numpy(labels[node_of_slot])
         for source, label, target in example.graph.edges:
             edges[row, slot[source], slot[target]] = numbers.edge[label]
         slots.append(slot)
     return nodes, edges, slots
 
 
-def main(data: str, seed: int) -> None:
+def main(data: str, seed: int, candidates: int = 1, sigma: float = 0.001) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -178,7 +196,7 @@ def main(data: str, seed: int) -> None:
         rows = of_length[lengths[rng.choice(len(lengths), p=share)]]
         examples = [train[row] for row in rng.choice(rows, min(BATCH, len(rows)), replace=False)]
         node_log_probs, edge_log_probs = model(*numbers.batch(examples))
-        nodes, edges, slots = placed(node_log_probs, examples, numbers, (seed, step))
+        nodes, edges, slots = placed(node_log_probs, edge_log_probs, examples, numbers, candidates, sigma, (seed, step))
         total = node_log_probs.gather(-1, nodes[..., None]).sum() + edge_log_probs.gather(-1, edges[..., None]).sum()
         optimizer.zero_grad()
         (-total / len(examples)).backward()
@@ -197,4 +215,4 @@ def main(data: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *map(int, sys.argv[3:4]), *map(float, sys.argv[4:5]))
