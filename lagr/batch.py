@@ -15,7 +15,7 @@ from lagr.align import Target
 from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
-from lagr.graph import Graph
+from lagr.graph import Graph, neighbourhoods
 from lagr.pretrained import Pretrained
 from lagr.twins import folded
 from lagr.vocab import Vocabulary
@@ -155,11 +155,8 @@ def pairs_alike(graph: Graph) -> list[tuple[int, int]]:
     alike, so that it can be learned, and not on the order in which a file has them, which may be that of the words."""
     if len(set(graph.nodes)) == len(graph.nodes):
         return []
-    around: list[list[tuple[str, str, str]]] = [[] for _ in graph.nodes]
-    for source, label, target in graph.edges:
-        around[source].append(("to", label, graph.nodes[target]))
-        around[target].append(("from", label, graph.nodes[source]))
-    order = sorted(range(len(graph.nodes)), key=lambda node: sorted(around[node]))
+    views = neighbourhoods(graph)
+    order = sorted(range(len(graph.nodes)), key=lambda node: sorted(views[node]))
     return [pair for pair in combinations(order, 2) if graph.nodes[pair[0]] == graph.nodes[pair[1]]]
 
 

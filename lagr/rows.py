@@ -71,6 +71,7 @@ def _cogs(name: str, what: str, test: tuple[float, float], gen: tuple[float, flo
 
 
 WEAK = "cogs-weak-transformer-sep"
+FULL_SIZE: Setting = ("model", "residual", 1.0)  # what layers add begins at Xavier's size
 
 
 def _weak_start(ending: str, what: str, *settings: Setting) -> Row:
@@ -93,11 +94,11 @@ COGS = Table(
         _cogs(f"{WEAK}-retrain", "weak + retrain", (99.9, 0.0), (82.3, 2.3), alignments_of=WEAK),
         # Not in the paper, and compared with its weak rows: see docs/deviations.md.
         _weak_start("third", "weak, layers begin at a third of their size", ("model", "residual", 0.35)),
-        _weak_start("xavier", "weak, layers begin at their full size", ("model", "residual", 1.0)),
+        _weak_start("xavier", "weak, layers begin at their full size", FULL_SIZE),
         _weak_start(
             "counts",
             "weak, alignments start from counts",
-            ("model", "residual", 1.0),
+            FULL_SIZE,
             ("align", "start", "association"),
             ("align", "hold", 1000),
             ("train", "restart_after", 1.0),
@@ -143,24 +144,23 @@ COGS_WEAK = Table(
 )
 
 
-def _cfq(preset: str, what: str, **paper: Figure | None) -> list[Row]:
+def _cfq(preset: str, what: str, *settings: Setting, ending: str = "", **paper: Figure | None) -> list[Row]:
     """The rows of a preset on some splits, with the paper's figure of each where there is one."""
     return [
         Row(
-            preset if partition == "mcd1" else f"{preset}-{partition.removesuffix('_split')}",
+            (preset if partition == "mcd1" else f"{preset}-{partition.removesuffix('_split')}") + ending,
             f"{what}, {'random' if partition == 'random_split' else partition.upper()}",
             preset,
             {"test": figure} if figure else {},
             "table 2",
             seeds=3 if preset.startswith("cfq-seq2seq") else 5,
-            settings=() if partition == "mcd1" else (("data", "partition", partition),),
+            settings=(*(() if partition == "mcd1" else (("data", "partition", partition),)), *settings),
         )
         for partition, figure in paper.items()
     ]
 
 
 K1, K5 = "cfq-weak-transformer-sh-k1", "cfq-weak-transformer-sh-k5"
-FULL_SIZE: Setting = ("model", "residual", 1.0)
 F = Figure
 CFQ = Table(
     "cfq-table",
@@ -193,19 +193,13 @@ CFQ = Table(
             settings=(("align", "start", "association"), ("align", "hold", 1000)),
         ),
         # How large what layers add is at first decides much: docs/reproduction.md.
-        *(
-            Row(
-                f"{K5}-{ending}",
-                f"weak, K = 5, σ = 10, layers begin at their full size, {split}",
-                K5,
-                {"test": figure},
-                "table 2",
-                settings=(*settings, FULL_SIZE),
-            )
-            for ending, split, figure, settings in (
-                ("xavier", "MCD1", F(62.8, 4.0), ()),
-                ("random-xavier", "random", F(99.7, 0.0), (("data", "partition", "random_split"),)),
-            )
+        *_cfq(
+            K5,
+            "weak, K = 5, σ = 10, layers begin at their full size",
+            FULL_SIZE,
+            ending="-xavier",
+            mcd1=F(62.8, 4.0),
+            random_split=F(99.7, 0.0),
         ),
         # The published code tests the checkpoint that is best on the dev set of the same MCD split.
         *(
@@ -254,14 +248,14 @@ _CELLS = {
 
 
 def _cell(k: int, sigma: float, train: Figure, test: Figure) -> Row:
-    of_cell = (("align", "candidates", k), ("align", "noise", sigma))
+    settings = (("align", "candidates", k), ("align", "noise", sigma))
     return Row(
         f"k{k}-sigma{sigma:g}",
         f"K = {k}, σ = {sigma:g}",
         K1 if k == 1 else K5,
         {"train": train, "test": test},
         "table 3",
-        settings=(("data", "partition", "random_split"), FULL_SIZE, *of_cell),
+        settings=(("data", "partition", "random_split"), FULL_SIZE, *settings),
         outcome_of={(1, 0.0): f"{K1}-random", (5, 10.0): f"{K5}-random-xavier"}.get((k, sigma), ""),
     )
 
