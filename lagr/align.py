@@ -14,6 +14,7 @@ and only J nodes and the graph's edges ever need to be looked at, not M slots an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,12 @@ def place(target: Target, alignment: Tensor, slots: int) -> GraphLabels:
         empty = valencies.new_zeros(B, slots + 1, 2)
         valencies = empty.scatter_(1, at[..., None].expand(-1, -1, 2), valencies)[:, :slots]
     return GraphLabels(nodes, edges.view(B, slots, slots), valencies)
+
+
+def with_choices(log_probs: Tensor, choices: Sequence[Tensor]) -> Tensor:
+    """A node that may have any of some labels has them with the sum of their probabilities. (B, M, V) → more labels"""
+    sums = [log_probs.index_select(2, labels).logsumexp(2, keepdim=True) for labels in choices]
+    return torch.cat([log_probs, *sums], dim=2) if sums else log_probs
 
 
 def node_gain(dist: GraphDistribution, target: Target) -> Tensor:

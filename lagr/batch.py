@@ -18,6 +18,7 @@ from lagr.forms import Spelling
 from lagr.graph import Graph, neighbourhoods
 from lagr.pretrained import Pretrained
 from lagr.twins import folded
+from lagr.variables import without_names
 from lagr.vocab import Vocabulary
 
 NOT_COPIED = -1
@@ -58,6 +59,7 @@ class Packed:
     features: Tensor | None = None  # (examples, N, F)
     alike: int = 0  # P, pairs of nodes of equal label
     choices: tuple[tuple[int, ...], ...] = ()  # sets of labels of which a node may have any; numbered after the labels
+    kinds: Tensor | None = None  # (labels and choices,), what alignments take a label for; None: for itself
 
     @property
     def batch(self) -> Batch:
@@ -89,8 +91,12 @@ def pack(
     graph_layers: int,
     device: str = "cpu",
     pretrained: Pretrained | None = None,
+    variables_alike: bool = False,
 ) -> Packed:
-    """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence."""
+    """The examples as tensors. A graph that doesn't fit into its L·N slots is an error that names the sentence.
+
+    variables_alike: alignments take any variable for any other.
+    """
     edges_of = [
         folded(e.graph, known_places(e, vocab, graph_layers), vocab.twins) if vocab.twins else (e.graph.edges, ())
         for e in examples
@@ -125,7 +131,11 @@ def pack(
             raise DataError(f"the label {error} of “{_shown(example)}” is not in the vocabulary") from None
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
-    alike = _alike(examples)
+    alike, kinds = _alike(examples, variables_alike), None
+    if variables_alike and (variables := vocab.variables):
+        any_variable = choices.setdefault(variables, vocab.sizes[1] + len(choices))
+        kinds = torch.arange(vocab.sizes[1] + len(choices), device=device)
+        kinds[list(variables)] = any_variable
     table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied, alike], axis=1)
     features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
     return Packed(
@@ -138,12 +148,13 @@ def pack(
         features,
         alike.shape[1] // 2,
         tuple(choices),
+        kinds,
     )
 
 
-def _alike(examples: Sequence[Example]) -> np.ndarray:
+def _alike(examples: Sequence[Example], variables: bool) -> np.ndarray:
     """Pairs of nodes of equal label, as many as any example has, up to MOST_ALIKE.   (examples, 2·P)"""
-    found = [pairs_alike(example.graph)[:MOST_ALIKE] for example in examples]
+    found = [pairs_alike(without_names(e.graph) if variables else e.graph)[:MOST_ALIKE] for e in examples]
     table = np.zeros((len(examples), max(map(len, found)), 2), np.int64)
     for row, pairs in enumerate(found):
         table[row, : len(pairs)] = np.array(pairs).reshape(-1, 2)

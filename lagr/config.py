@@ -109,6 +109,11 @@ class Align:
     )
     remember: bool = option(True, "the previous alignment of a sentence is candidate K + 1")
     swaps: int = option(0, "how often two nodes of equal label may change places, where edges make that likelier")
+    variables: str = option(
+        "named",
+        "whether alignments tell variables (?x0, ?x1 …) apart by their names, or take them for alike",
+        ("named", "alike"),
+    )
     start: str = option(
         "model", "where alignments start: from the model alone, or from counts", ("model", "association")
     )

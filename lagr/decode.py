@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -14,6 +14,7 @@ from lagr.alternatives import Alternatives
 from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
+from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
 from lagr.needs import completed, counts
 from lagr.rules import Limits, Rulebook, broken, obey
@@ -107,6 +108,28 @@ def decode(
         whole = calibration.whole(whole, of_nodes + of_edges)
         found.append(Decoded(graph, of_nodes, of_edges, whole, edges_together=again))
     return found
+
+
+def with_names_once(dist: GraphDistribution, names: Sequence[int]) -> GraphDistribution:
+    """The distribution in which no two slots of a sentence have the same of these labels for their likeliest.
+
+    Where two would, all slots that have one of them share the names out as is likeliest. What a slot gave to any name
+    then goes to the one that it gets.
+    """
+    log_probs = dist.node_log_probs.clone()
+    labels = torch.tensor(names, device=log_probs.device)
+    best = log_probs.argmax(-1) * dist.slots
+    named = best[..., None] == labels  # (B, M, names)
+    for b in (named.sum(1) > 1).any(1).nonzero()[:, 0].tolist():
+        at = named[b].any(1).nonzero()[:, 0]
+        if len(at) > len(labels):
+            continue
+        shares = log_probs[b, at][:, labels]
+        sizes = torch.tensor([len(at)]), torch.tensor([len(labels)])
+        mine = best_assignment(shares.float().cpu()[None, None], *sizes)[0, 0].to(labels.device)
+        log_probs[b, at[:, None], labels] = -torch.inf
+        log_probs[b, at, labels[mine]] = shares.logsumexp(1)
+    return replace(dist, node_log_probs=log_probs)
 
 
 def agreeing(

@@ -7,12 +7,13 @@ a GPU `losses` is recorded, once for every bucket and for either value of `infer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lagr.align import Target, infer_alignment
+from lagr.align import Target, infer_alignment, with_choices
 from lagr.batch import Packed, PackedForms
 from lagr.config import Align
 from lagr.loss import strong_loss
@@ -37,6 +38,7 @@ class GraphObjective:
         self.first_alignments = first_alignments.expand(models, -1, -1)
         self.alignments = self.first_alignments.clone()
         self.choices = [torch.tensor(labels, device=data.table.device) for labels in data.choices]
+        self.kinds = data.kinds
 
     def infers(self, held: np.ndarray) -> bool:
         """Whether a step finds new alignments, of models of which these are held to the ones they have."""
@@ -52,13 +54,11 @@ class GraphObjective:
         if features is not None:
             features = features.view(S, B, *features.shape[1:])
         dist = model(words, batch.lengths.view(S, B), keys, features)
-        # A node that may have any of some labels has them with the sum of their probabilities.
-        nodes = dist.node_log_probs
-        sums = [nodes.index_select(2, labels).logsumexp(2, keepdim=True) for labels in self.choices]
-        nodes = torch.cat([nodes, *sums], dim=2) if sums else nodes
+        nodes = with_choices(dist.node_log_probs, self.choices)
         parts = (nodes, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
+        asked = batch.target if self.kinds is None else replace(batch.target, nodes=self.kinds[batch.target.nodes])
         alignment = self._infer(
-            [part if part is None else part.detach() for part in parts], batch.target, keys, rows, held, infer
+            [part if part is None else part.detach() for part in parts], asked, keys, rows, held, infer
         )
         return self._losses(parts, batch.target, alignment, S)
 

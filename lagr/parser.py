@@ -16,13 +16,13 @@ from typing import Any, TypeVar, overload
 import torch
 
 from lagr import confidence, memory, named, pretrained, runs
-from lagr.align import infer_alignment
+from lagr.align import infer_alignment, with_choices
 from lagr.alternatives import Alternatives, with_alternatives
 from lagr.batch import pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config, load_rules
 from lagr.datasets import LONGEST, Example, tokenize
-from lagr.decode import Decoded, decode
+from lagr.decode import Decoded, decode, with_names_once
 from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
 from lagr.forms import spelling
@@ -233,6 +233,7 @@ class Parser(SentenceParser):
         self.run_model: Callable[..., GraphDistribution] = self.model
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self.rules = rulebook(config.rules, vocab)
+        self.variables_alike = config.align.variables == "alike" and len(vocab.variables) > 1
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
@@ -280,7 +281,8 @@ class Parser(SentenceParser):
                     dist = self.run_model(*inputs)
                 else:
                     dist = self.run_model(*inputs, features=self.pretrained.read(some, self.device)[None])
-                return reading(rows, without_twins(dist) if self.vocab.twins else dist)
+                dist = without_twins(dist) if self.vocab.twins else dist
+                return reading(rows, with_names_once(dist, self.vocab.variables) if self.variables_alike else dist)
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
@@ -292,12 +294,18 @@ class Parser(SentenceParser):
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
                 some = [replace(examples[row], graph=examples[row].graph.with_slots(None)) for row in rows]
-                batch = pack(some, self.vocab, self.model.graph_layers, self.device, self.pretrained).batch
+                layers, alike = self.model.graph_layers, self.variables_alike
+                data = pack(some, self.vocab, layers, self.device, self.pretrained, alike)
+                batch, target = data.batch, data.batch.target
                 features = None if batch.features is None else batch.features[None]
                 dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
+                if data.kinds is not None:
+                    choices = [torch.tensor(labels, device=self.device) for labels in data.choices]
+                    dist = replace(dist, node_log_probs=with_choices(dist.node_log_probs, choices))
+                    target = replace(target, nodes=data.kinds[target.nodes])
                 found = infer_alignment(
                     dist,
-                    batch.target,
+                    target,
                     settings.candidates,
                     settings.noise,
                     noise_shape=settings.noise_shape,

@@ -18,6 +18,7 @@ from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.parser import load, only_lagr
 from lagr.recombine import recombined
+from lagr.variables import without_names
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
@@ -95,8 +96,9 @@ def more_examples(
     if config.align.supervision == "strong":
         return recombined(examples, layers, wanted, tell=tell)
     copied = copied_labels(examples, layers) if config.data.copy else set()
-    given = label_probabilities(examples)
-    slots = associated_alignments(examples, layers, copied.__contains__, given)
+    alike = config.align.variables == "alike"
+    given = label_probabilities([replace(e, graph=without_names(e.graph)) for e in examples] if alike else examples)
+    slots = associated_alignments(examples, layers, copied.__contains__, given, alike)
     placed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
     found = recombined(placed, layers, wanted, gives=labels_given(given), tell=tell)
     return [replace(new, graph=new.graph.with_slots(None)) for new in found]

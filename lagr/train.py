@@ -186,7 +186,8 @@ class Trainer:
             written_as = spelling(self.source.formalism, self.config.data.form)
             return FormObjective(pack_forms(examples, self.vocab, written_as, model.longest_form, self.device))
         encoder = pretrained.load(model.pretrained) if model.pretrained else None
-        data = pack(examples, self.vocab, model.graph_layers, self.device, encoder)
+        alike = self.config.align.variables == "alike"
+        data = pack(examples, self.vocab, model.graph_layers, self.device, encoder, alike)
         first = self._first_alignments(examples, data.batch.alignment)
         if not self.config.train.unknown:
             return GraphObjective(data, self.config.align, first, len(self.runs))
@@ -401,7 +402,8 @@ class Trainer:
             return known
         if align.start == "association":
             layers = self.config.model.graph_layers
-            return table(associated_alignments(examples, layers, self.vocab.is_copied))
+            alike = align.variables == "alike"
+            return table(associated_alignments(examples, layers, self.vocab.is_copied, variables_alike=alike))
         return table(())
 
 

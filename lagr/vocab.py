@@ -17,6 +17,7 @@ from lagr.errors import RunError
 from lagr.forms import Spelling
 from lagr.graph import Graph
 from lagr.needs import Need, needs_of
+from lagr.variables import is_variable
 
 Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter it
 
@@ -154,6 +155,11 @@ class Vocabulary:
     @cached_property
     def node_numbers(self) -> dict[str, int]:
         return {label: number for number, label in enumerate(self.node_labels, FIRST_LABEL)}
+
+    @cached_property
+    def variables(self) -> tuple[int, ...]:
+        """The numbers of the node labels that are variables."""
+        return tuple(number for label, number in self.node_numbers.items() if is_variable(label))
 
     @cached_property
     def edge_numbers(self) -> dict[str, int]:

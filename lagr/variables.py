@@ -1,0 +1,24 @@
+"""Variables: nodes whose label is a name, as ?x0 and ?x1 are in SPARQL. It says which one is meant, and no more."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from lagr.graph import Graph
+
+VARIABLE = re.compile(r"[?$]\w+")
+ANY = "?"  # the label of a variable without its name
+
+
+def is_variable(label: str) -> bool:
+    return VARIABLE.fullmatch(label) is not None
+
+
+def nameless(label: str) -> str:
+    return ANY if is_variable(label) else label
+
+
+def without_names(graph: Graph) -> Graph:
+    """The graph in which all variables have one label."""
+    return replace(graph, nodes=tuple(map(nameless, graph.nodes)))
