@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from lagr.datasets import Example
+from lagr.graph import OR, by_neighbours
 from lagr.matching import best_assignment
 from lagr.variables import ANY, without_names
-from lagr.vocab import OR
 
 ROUNDS = 6
 LEAST = 1e-6  # a probability that a logarithm can be taken of
@@ -64,12 +64,12 @@ def associated_alignments(
         # Which layer a node takes says nothing by itself; a tiny preference makes equal columns choose alike.
         layer = np.tile(np.arange(graph_layers), len(tokens))
         gain += 1e-3 * np.array([rank[s] for s in nodes], dtype=np.float32)[:, None] * layer
-        variables = [j for j, s in enumerate(nodes) if s == ANY] if variables_alike else []
+        variables = [j for j in by_neighbours(example.graph) if nodes[j] == ANY] if variables_alike else []
         gain[variables] -= certain * (layer < graph_layers - 1)
         size = torch.tensor([len(nodes)]), torch.tensor([gain.shape[1]])
         slots = best_assignment(torch.from_numpy(gain)[None, None], *size)[0, 0].tolist()
         for j, slot in zip(variables, sorted(slots[j] for j in variables), strict=True):
-            slots[j] = slot  # nothing tells them apart yet: in the order of the form, in all sentences alike
+            slots[j] = slot  # nothing tells them apart yet but what they are connected with
         alignments.append(slots)
     return alignments
 

@@ -15,7 +15,7 @@ from lagr.align import Target
 from lagr.datasets import LONGEST, Example
 from lagr.errors import DataError
 from lagr.forms import Spelling
-from lagr.graph import Graph, neighbourhoods
+from lagr.graph import Graph, by_neighbours
 from lagr.pretrained import Pretrained
 from lagr.twins import folded
 from lagr.variables import without_names
@@ -71,6 +71,10 @@ class Packed:
         features = None if self.features is None else self.features.index_select(0, rows)[:, : bucket.tokens]
         batch = self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
         return replace(batch, features=features)
+
+    def asked(self, target: Target) -> Target:
+        """The target as alignments are asked for it: with kinds for labels."""
+        return target if self.kinds is None else replace(target, nodes=self.kinds[target.nodes])
 
     def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
         N, J, G = self.sizes
@@ -135,7 +139,8 @@ def pack(
     if variables_alike and (variables := vocab.variables):
         any_variable = choices.setdefault(variables, vocab.sizes[1] + len(choices))
         kinds = torch.arange(vocab.sizes[1] + len(choices), device=device)
-        kinds[list(variables)] = any_variable
+        some = [number for labels, number in choices.items() if set(labels) <= set(variables)]
+        kinds[[*variables, *some]] = any_variable
     table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied, alike], axis=1)
     features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
     return Packed(
@@ -166,9 +171,7 @@ def pairs_alike(graph: Graph) -> list[tuple[int, int]]:
     alike, so that it can be learned, and not on the order in which a file has them, which may be that of the words."""
     if len(set(graph.nodes)) == len(graph.nodes):
         return []
-    views = neighbourhoods(graph)
-    order = sorted(range(len(graph.nodes)), key=lambda node: sorted(views[node]))
-    return [pair for pair in combinations(order, 2) if graph.nodes[pair[0]] == graph.nodes[pair[1]]]
+    return [pair for pair in combinations(by_neighbours(graph), 2) if graph.nodes[pair[0]] == graph.nodes[pair[1]]]
 
 
 def known_places(example: Example, vocab: Vocabulary, graph_layers: int) -> list[int | None]:

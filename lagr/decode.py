@@ -113,8 +113,8 @@ def decode(
 def with_names_once(dist: GraphDistribution, names: Sequence[int]) -> GraphDistribution:
     """The distribution in which no two slots of a sentence have the same of these labels for their likeliest.
 
-    Where two would, all slots that have one of them share the names out as is likeliest. What a slot gave to any name
-    then goes to the one that it gets.
+    Where two would, all slots that have one of them share the names out as is likeliest together, and the name that a
+    slot gets changes its probability with the likeliest one there. Where there are more slots than names, all stays.
     """
     log_probs = dist.node_log_probs.clone()
     labels = torch.tensor(names, device=log_probs.device)
@@ -127,8 +127,8 @@ def with_names_once(dist: GraphDistribution, names: Sequence[int]) -> GraphDistr
         shares = log_probs[b, at][:, labels]
         sizes = torch.tensor([len(at)]), torch.tensor([len(labels)])
         mine = best_assignment(shares.float().cpu()[None, None], *sizes)[0, 0].to(labels.device)
-        log_probs[b, at[:, None], labels] = -torch.inf
-        log_probs[b, at, labels[mine]] = shares.logsumexp(1)
+        log_probs[b, at, best[b, at]] = shares.gather(1, mine[:, None])[:, 0]
+        log_probs[b, at, labels[mine]] = shares.amax(1)
     return replace(dist, node_log_probs=log_probs)
 
 

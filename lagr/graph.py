@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from lagr.errors import GraphError
 
+OR = "\x1f"  # between the labels of which a node may have any: no label of any data has it
+
 
 class Edge(NamedTuple):
     """A directed edge between two nodes, given by their positions in `Graph.nodes`."""
@@ -157,6 +159,12 @@ def neighbourhoods(graph: Graph) -> list[list[tuple[str, str, str]]]:
         views[source].append(("out", label, graph.nodes[target]))
         views[target].append(("in", label, graph.nodes[source]))
     return views
+
+
+def by_neighbours(graph: Graph) -> list[int]:
+    """The nodes in an order that depends on what they are connected with alone, and not on where a file has them."""
+    views = neighbourhoods(graph)
+    return sorted(range(len(graph.nodes)), key=lambda node: sorted(views[node]))
 
 
 def _same(one: object, other: object) -> bool:

@@ -7,7 +7,6 @@ a GPU `losses` is recorded, once for every bucket and for either value of `infer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -38,7 +37,6 @@ class GraphObjective:
         self.first_alignments = first_alignments.expand(models, -1, -1)
         self.alignments = self.first_alignments.clone()
         self.choices = [torch.tensor(labels, device=data.table.device) for labels in data.choices]
-        self.kinds = data.kinds
 
     def infers(self, held: np.ndarray) -> bool:
         """Whether a step finds new alignments, of models of which these are held to the ones they have."""
@@ -56,10 +54,8 @@ class GraphObjective:
         dist = model(words, batch.lengths.view(S, B), keys, features)
         nodes = with_choices(dist.node_log_probs, self.choices)
         parts = (nodes, dist.edge_log_probs, dist.slots, dist.valency_log_probs)
-        asked = batch.target if self.kinds is None else replace(batch.target, nodes=self.kinds[batch.target.nodes])
-        alignment = self._infer(
-            [part if part is None else part.detach() for part in parts], asked, keys, rows, held, infer
-        )
+        asked, detached = self.data.asked(batch.target), [part if part is None else part.detach() for part in parts]
+        alignment = self._infer(detached, asked, keys, rows, held, infer)
         return self._losses(parts, batch.target, alignment, S)
 
     @torch.no_grad()

@@ -296,13 +296,12 @@ class Parser(SentenceParser):
                 some = [replace(examples[row], graph=examples[row].graph.with_slots(None)) for row in rows]
                 layers, alike = self.model.graph_layers, self.variables_alike
                 data = pack(some, self.vocab, layers, self.device, self.pretrained, alike)
-                batch, target = data.batch, data.batch.target
+                batch = data.batch
                 features = None if batch.features is None else batch.features[None]
                 dist = self.model(batch.tokens[None], batch.lengths[None], features=features)
-                if data.kinds is not None:
-                    choices = [torch.tensor(labels, device=self.device) for labels in data.choices]
-                    dist = replace(dist, node_log_probs=with_choices(dist.node_log_probs, choices))
-                    target = replace(target, nodes=data.kinds[target.nodes])
+                choices = [torch.tensor(labels, device=self.device) for labels in data.choices]
+                dist = replace(dist, node_log_probs=with_choices(dist.node_log_probs, choices))
+                target = data.asked(batch.target)
                 found = infer_alignment(
                     dist,
                     target,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from lagr.graph import Graph
+from lagr.graph import OR, Graph
 
 VARIABLE = re.compile(r"[?$]\w+")
-ANY = "?"  # the label of a variable without its name
+ANY = "?any"  # the label of a variable without its name
 
 
 def is_variable(label: str) -> bool:
-    return VARIABLE.fullmatch(label) is not None
+    """Whether it is one, or any of several."""
+    return all(VARIABLE.fullmatch(one) for one in label.split(OR))
 
 
 def nameless(label: str) -> str:

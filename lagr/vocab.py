@@ -15,7 +15,7 @@ from typing import Any
 from lagr.datasets import Example
 from lagr.errors import RunError
 from lagr.forms import Spelling
-from lagr.graph import Graph
+from lagr.graph import OR, Graph
 from lagr.needs import Need, needs_of
 from lagr.variables import is_variable
 
@@ -23,7 +23,6 @@ Valency = tuple[int, ...]  # how many edges of each label leave a node, or enter
 
 SHAPES = ("<0>", "<Aa>", "<a>", "<.>")
 NEAREST = {"<0>": "<Aa>", "<Aa>": "<a>", "<.>": "<a>"}  # what a shape is read as that no word of training has
-OR = "\x1f"  # between the labels that a node may have: no label of any data has it
 PADDING, UNKNOWN, FIRST_WORD, FIRST_LABEL, FIRST_FORM_TOKEN = 0, 1, 2, 1, 1
 
 

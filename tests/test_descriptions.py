@@ -16,12 +16,12 @@ from lagr.batch import pack
 from lagr.copying import copied_labels
 from lagr.datasets import Example, cfq
 from lagr.descriptions import COMPLEMENT, NAME, Descriptions, Kind
-from lagr.graph import Edge, Graph
+from lagr.graph import OR, Edge, Graph
 from lagr.objectives import GraphObjective
 from lagr.parser import build
 from lagr.parts import Part
 from lagr.recombine import Judge, recombined
-from lagr.vocab import OR, Vocabulary, any_of
+from lagr.vocab import Vocabulary, any_of
 
 NAMES = [f"M{number}" for number in range(6)]
 NOUNS = ["dog", "cat", "boss", "twin", "guest", "judge"]

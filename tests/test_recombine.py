@@ -16,12 +16,11 @@ from lagr.copying import copied_labels
 from lagr.datasets import Example, cfq, cogs, examples_of, mini
 from lagr.errors import DataError
 from lagr.forms import formalism
-from lagr.graph import Edge, Graph
+from lagr.graph import OR, Edge, Graph
 from lagr.recombine import Judge, exchanged, phrases, recombined
 from lagr.runs import ALIGNMENTS, read_tensors
 from lagr.supervision import learned_alignments, more_examples, training_examples
 from lagr.train import train
-from lagr.vocab import OR
 
 ATE = Example(
     ("Emma", "ate", "a", "cake", "on", "the", "table", "."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from lagr.batch import pack, pairs_alike
 from lagr.config import Align
 from lagr.datasets import Example, Source
 from lagr.decode import with_names_once
-from lagr.graph import Edge, Graph
+from lagr.graph import OR, Edge, Graph
 from lagr.model import GraphDistribution
 from lagr.objectives import GraphObjective
-from lagr.parser import load
+from lagr.parser import Parser, load
+from lagr.parser import build as build_lagr
 from lagr.supervision import learned_alignments
 from lagr.train import train
 from lagr.variables import is_variable, nameless, without_names
@@ -121,16 +123,51 @@ def test_the_loss_still_asks_for_the_names() -> None:
     assert losses[0] != losses[1]
 
 
+CLASH = [[0.1, 0.6, 0.3], [0.1, 0.5, 0.4], [0.9, 0.05, 0.05]]  # of null, ?x0 and ?x1, in three slots
+
+
 def test_two_slots_with_one_name_share_the_names_out() -> None:
-    says = torch.tensor(
-        [[[0.1, 0.6, 0.3], [0.1, 0.5, 0.4], [0.9, 0.05, 0.05]], [[0.1, 0.6, 0.3], [0.1, 0.3, 0.6], [0.8, 0.1, 0.1]]]
-    )
+    says = torch.tensor([CLASH, [[0.1, 0.6, 0.3], [0.1, 0.3, 0.6], [0.8, 0.1, 0.1]]])
     dist = GraphDistribution(says.log(), torch.zeros(2, 3, 3, 2), torch.ones(2, 3, dtype=torch.bool))
     once = with_names_once(dist, (1, 2)).node_log_probs.exp()
     assert once.argmax(-1).tolist() == [[1, 2, 0], [1, 2, 0]]  # 0.6 · 0.4 is more than 0.3 · 0.5
-    assert once[0].allclose(torch.tensor([[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.9, 0.05, 0.05]]))
+    assert once[0].allclose(torch.tensor([[0.1, 0.6, 0.3], [0.1, 0.4, 0.5], [0.9, 0.05, 0.05]]))
     assert once[1].equal(says[1].log().exp())  # names that differ stay as they are
     assert with_names_once(dist, (1,)).node_log_probs.equal(dist.node_log_probs)  # two slots, and one name
+
+
+@pytest.mark.parametrize(("variables", "names"), [("alike", ("?x0", "?x1")), ("named", ("?x0", "?x0"))])
+def test_a_parser_gives_every_name_once(variables: str, names: tuple[str, ...], small_config: config.Config) -> None:
+    examples = [Example(("a", "b", "c"), Graph(("?x0", "?x1"), (Edge(0, "agent", 1),)))]
+    vocab = Vocabulary.of(examples)
+    settings = config.override(small_config, [("align", "variables", variables)])
+    parser = Parser(build_lagr(settings, vocab), vocab, None, settings)
+    nodes, edges = torch.tensor([CLASH]).log(), torch.tensor([0.9, 0.1]).log().expand(1, 3, 3, 2)
+    parser.run_model = lambda *inputs: GraphDistribution(nodes, edges, torch.ones(1, 3, dtype=torch.bool))
+    (parse,) = parser.parse_tokens([("a", "b", "c")])
+    assert parse.graph.nodes == names
+
+
+def test_a_parser_aligns_variables_whatever_their_names(small_config: config.Config) -> None:
+    examples = [sentence("?x0", "?x1"), sentence("?x1", "?x0")]
+    vocab = Vocabulary.of(examples)
+    found = {}
+    for variables in ("named", "alike"):
+        changes = [("align", "variables", variables), ("align", "noise", 0.0), ("align", "candidates", 1)]
+        settings = config.override(small_config, changes)
+        torch.manual_seed(3)
+        one, other = Parser(build_lagr(settings, vocab), vocab, None, settings).align(examples)
+        found[variables] = one.graph.slots == other.graph.slots
+    assert found == {"named": False, "alike": True}
+
+
+def test_a_node_that_may_be_any_of_two_variables_is_a_variable() -> None:
+    assert is_variable(f"?x0{OR}?x1") and not is_variable(f"?x0{OR}M0")
+    examples = [sentence("?x0", "?x1"), sentence(f"?x0{OR}?x1", "?x2"), sentence("?x2", "?x0")]
+    vocab = Vocabulary.of(examples)
+    data = pack(examples, vocab, 1, variables_alike=True)
+    asked = data.asked(data.batch.target).nodes
+    assert asked[0].equal(asked[1]) and asked[0].equal(asked[2]) and asked[0, 0] != asked[0, 2]
 
 
 def test_counts_put_variables_on_words_of_their_own() -> None:
@@ -140,14 +177,22 @@ def test_counts_put_variables_on_words_of_their_own() -> None:
     two = [sentence("?x0", "?x1"), sentence("?x1", "?x0")]
     *_, first, second = associated_alignments([*one, *none, *two], 2, variables_alike=True)
     assert first == second and sorted(slot // 2 for slot in first[:2]) == [1, 4]
+    turned = [replace(e, graph=e.graph.reordered((1, 2, 0))) for e in two]  # the order of a file is no order
+    *_, (patient, sees, agent), _ = associated_alignments([*one, *none, *turned], 2, variables_alike=True)
+    assert [agent, patient, sees] == first
 
 
-def test_a_run_with_variables_alike_trains_and_has_their_names(small_config: config.Config, tmp_path: Path) -> None:
+def test_a_run_with_variables_alike_trains_and_has_their_names(
+    small_config: config.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = []
+    monkeypatch.setattr("lagr.train.pack", lambda *given: packed.append(pack(*given)) or packed[-1])
     rows = [sentence("?x0", "?x1"), Example(("did", "a", "b", "run"), Graph(("?x0", "runs"), (Edge(0, "agent", 1),)))]
     source = Source("two", ("train",), lambda split: rows)
     changes = [("align", "variables", "alike"), ("align", "swaps", 1), ("train", "steps", 300), ("train", "batch", 2)]
     (report,) = train(config.override(small_config, changes), source, tmp_path / "run")
     assert report["evaluation"]["train"]["exact"] == 100.0
     learned, again = learned_alignments(tmp_path / "run", source), load(tmp_path / "run").align(rows)
+    assert packed[0].kinds is not None
     places = [[dict(zip(e.graph.nodes, e.graph.slots or (), strict=True)) for e in its] for its in (learned, again)]
     assert places[0] == places[1]
