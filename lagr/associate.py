@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch
 from lagr.datasets import Example
 from lagr.graph import OR, by_neighbours
 from lagr.matching import best_assignment
-from lagr.variables import ANY, without_names
+from lagr.variables import ANY
 
 ROUNDS = 6
 LEAST = 1e-6  # a probability that a logarithm can be taken of
@@ -32,16 +31,12 @@ def associated_alignments(
     graph_layers: int,
     is_copied: Callable[[str], bool] = lambda label: False,
     given: dict[tuple[str, str], float] | None = None,
-    variables_alike: bool = False,
 ) -> list[list[int]]:
     """For every example the slot of each node, by the largest Σ log p(label | word).
 
     A label that is copied goes to its word, whatever the counts; one that may be any of several has the sum of their
-    probabilities. given: the probabilities, where they are known. variables_alike: variables are counted as one label,
-    and no word stands for two.
+    probabilities. No word stands for two variables without names. given: the probabilities, where they are known.
     """
-    if variables_alike:
-        examples = [replace(example, graph=without_names(example.graph)) for example in examples]
     given = label_probabilities(examples) if given is None else given
 
     @cache  # it is asked of the same pairs again and again
@@ -64,7 +59,7 @@ def associated_alignments(
         # Which layer a node takes says nothing by itself; a tiny preference makes equal columns choose alike.
         layer = np.tile(np.arange(graph_layers), len(tokens))
         gain += 1e-3 * np.array([rank[s] for s in nodes], dtype=np.float32)[:, None] * layer
-        variables = [j for j in by_neighbours(example.graph) if nodes[j] == ANY] if variables_alike else []
+        variables = [j for j in by_neighbours(example.graph) if nodes[j] == ANY] if ANY in nodes else []
         gain[variables] -= certain * (layer < graph_layers - 1)
         size = torch.tensor([len(nodes)]), torch.tensor([gain.shape[1]])
         slots = best_assignment(torch.from_numpy(gain)[None, None], *size)[0, 0].tolist()

@@ -96,12 +96,19 @@ def more_examples(
     if config.align.supervision == "strong":
         return recombined(examples, layers, wanted, tell=tell)
     copied = copied_labels(examples, layers) if config.data.copy else set()
-    alike = config.align.variables == "alike"
-    given = label_probabilities([replace(e, graph=without_names(e.graph)) for e in examples] if alike else examples)
-    slots = associated_alignments(examples, layers, copied.__contains__, given, alike)
+    counted = as_counted(config, examples)
+    given = label_probabilities(counted)
+    slots = associated_alignments(counted, layers, copied.__contains__, given)
     placed = [replace(e, graph=e.graph.with_slots(found)) for e, found in zip(examples, slots, strict=True)]
     found = recombined(placed, layers, wanted, gives=labels_given(given), tell=tell)
     return [replace(new, graph=new.graph.with_slots(None)) for new in found]
+
+
+def as_counted(config: Config, examples: Sequence[Example]) -> Sequence[Example]:
+    """The examples as counts see them: without the names of variables, where these are alike."""
+    if config.align.variables == "named":
+        return examples
+    return [replace(example, graph=without_names(example.graph)) for example in examples]
 
 
 def learned_alignments(run: Path, source: Source) -> list[Example]:

@@ -39,7 +39,7 @@ from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
-from lagr.supervision import fingerprint, more_examples, own_alignments, training_examples, wanted_examples
+from lagr.supervision import as_counted, fingerprint, more_examples, own_alignments, training_examples, wanted_examples
 from lagr.vocab import Vocabulary
 
 PROGRESS = ("start", "began", "failed", "best", "report")  # of a run, as in a checkpoint
@@ -402,8 +402,7 @@ class Trainer:
             return known
         if align.start == "association":
             layers = self.config.model.graph_layers
-            alike = align.variables == "alike"
-            return table(associated_alignments(examples, layers, self.vocab.is_copied, variables_alike=alike))
+            return table(associated_alignments(as_counted(self.config, examples), layers, self.vocab.is_copied))
         return table(())
 
 

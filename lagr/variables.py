@@ -8,7 +8,7 @@ from dataclasses import replace
 from lagr.graph import OR, Graph
 
 VARIABLE = re.compile(r"[?$]\w+")
-ANY = "?any"  # the label of a variable without its name
+ANY = "\x1e"  # the label of a variable without its name: no label of any data is that
 
 
 def is_variable(label: str) -> bool:
