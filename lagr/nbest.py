@@ -43,7 +43,7 @@ from lagr.vocab import Vocabulary
 
 # With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
 EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
-MOST_BROKEN = 1_000  # with rules or needs: graphs that are looked at for those that keep them
+MOST_BROKEN = 1_000  # with rules, needs or names: graphs that are looked at for those that keep them
 
 
 class Ranked(NamedTuple):
@@ -74,10 +74,12 @@ def nbest(
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
     rules: Rulebook | None = None,
+    once: Sequence[int] = (),
 ) -> list[list[Decoded]]:
     """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
 
-    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from.
+    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from. once:
+    labels that no graph but the first, which is given, has twice.
     """
     alone = dist.valency_log_probs is None  # labels are, so that every graph's probability follows from the best one's
     firsts = decode(dist, vocab, calibration, sentences, rules)
@@ -88,7 +90,8 @@ def nbest(
         ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
-            if vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab):
+            labels = ranked.nodes[ranked.nodes != NULL]
+            if twice(labels, once) or (vocab.needs and lacking(labels, ranked.edges, vocab)):
                 broken += 1
                 if broken == MOST_BROKEN:
                     break
@@ -103,6 +106,12 @@ def nbest(
             left -= best[-1].probability
         found.append(best)
     return found
+
+
+def twice(labels: np.ndarray, once: Sequence[int]) -> bool:
+    """Whether one of some labels is there more than once."""
+    named = labels[np.isin(labels, once)]
+    return len(np.unique(named)) < len(named)
 
 
 def _key(graph: Graph) -> tuple[object, ...]:

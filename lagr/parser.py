@@ -244,7 +244,9 @@ class Parser(SentenceParser):
         from lagr.nbest import nbest
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[list[Decoded]]:
-            return nbest(dist, self.vocab, count, self.calibration, [sentences[row] for row in rows], self.rules)
+            some = [sentences[row] for row in rows]
+            once = self.vocab.variables if self.variables_alike else ()
+            return nbest(dist, self.vocab, count, self.calibration, some, self.rules, once)
 
         found = self.read(sentences, reading)
         parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]

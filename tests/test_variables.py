@@ -146,6 +146,10 @@ def test_a_parser_gives_every_name_once(variables: str, names: tuple[str, ...], 
     parser.run_model = lambda *inputs: GraphDistribution(nodes, edges, torch.ones(1, 3, dtype=torch.bool))
     (parse,) = parser.parse_tokens([("a", "b", "c")])
     assert parse.graph.nodes == names
+    (best,) = parser.parse_nbest([("a", "b", "c")], 12)
+    all_names = [one.graph.nodes for one in (best, *best.next_best)]
+    assert all_names[0] == names and len(all_names) == 12
+    assert any(len(set(nodes)) < len(nodes) for nodes in all_names) == (variables == "named")
 
 
 def test_a_parser_aligns_variables_whatever_their_names(small_config: config.Config) -> None:
