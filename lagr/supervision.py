@@ -18,7 +18,7 @@ from lagr.datasets import Example, Source, examples_of, jsonl
 from lagr.errors import ConfigError, DataError, RunError
 from lagr.parser import load, only_lagr
 from lagr.recombine import recombined
-from lagr.variables import without_names
+from lagr.variables import named_twice, without_names
 
 
 def training_examples(config: Config, source: Source) -> list[Example]:
@@ -31,6 +31,13 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         raise DataError(f"{source.name} has no training sentences")
     if config.model.kind == "seq2seq":
         return examples
+    if config.align.variables == "alike":
+        for number, example in enumerate(examples, start=1):
+            if name := named_twice(example.graph):
+                raise DataError(
+                    f"training sentence {number} has the variable {name} twice, and a parse could have it once; "
+                    "set align.variables to named"
+                )
     layers = config.model.graph_layers
     if config.align.given:
         given = seed_of(Path(config.align.given), config.train.seed)

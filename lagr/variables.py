@@ -23,3 +23,9 @@ def nameless(label: str) -> str:
 def without_names(graph: Graph) -> Graph:
     """The graph in which all variables have one label."""
     return replace(graph, nodes=tuple(map(nameless, graph.nodes)))
+
+
+def named_twice(graph: Graph) -> str:
+    """A variable that is the name of two nodes; empty: there is none."""
+    names = list(filter(is_variable, graph.nodes))
+    return next((name for name in names if names.count(name) > 1), "")

@@ -15,12 +15,13 @@ from lagr.batch import pack, pairs_alike
 from lagr.config import Align
 from lagr.datasets import Example, Source
 from lagr.decode import with_names_once
+from lagr.errors import DataError
 from lagr.graph import OR, Edge, Graph
 from lagr.model import GraphDistribution
 from lagr.objectives import GraphObjective
 from lagr.parser import Parser, load
 from lagr.parser import build as build_lagr
-from lagr.supervision import learned_alignments
+from lagr.supervision import learned_alignments, training_examples
 from lagr.train import train
 from lagr.variables import is_variable, nameless, without_names
 from lagr.vocab import Vocabulary
@@ -204,3 +205,10 @@ def test_a_run_with_variables_alike_trains_and_has_their_names(
     assert packed[0].kinds is not None
     places = [[dict(zip(e.graph.nodes, e.graph.slots or (), strict=True)) for e in its] for its in (learned, again)]
     assert places[0] == places[1]
+
+
+def test_a_name_that_two_training_nodes_have_is_refused(small_config: config.Config) -> None:
+    source = Source("twice", ("train",), lambda split: [sentence("?x0", "?x1"), sentence("?x2", "?x2")])
+    assert len(training_examples(small_config, source)) == 2  # named, two nodes may have one name
+    with pytest.raises(DataError, match=r"training sentence 2 has the variable \?x2 twice"):
+        training_examples(config.override(small_config, [("align", "variables", "alike")]), source)
