@@ -4,7 +4,8 @@ python results/cfq/grouping.py DATA        DATA/cfq is the corpus
 
 There, triples of one predicate and subject are one node, and so are those of one predicate whose subjects have the same
 objects; a class is a node for each of its subjects; the `^` of a reversed predicate is dropped. Prints, for each part
-of MCD1, how many graphs have other nodes here, the `^` left aside.
+of MCD1, how many graphs have other nodes here, the `^` left aside. Edges are found by labels there, so that of several
+nodes of one label one alone gets the edge with an entity: also printed is how many graphs have two such edges here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 
 from lagr.datasets import open_source
 from lagr.forms import sparql
+from lagr.graph import Graph
 
 
 def grouped(query: str) -> Counter[str]:
@@ -39,6 +41,17 @@ def grouped(query: str) -> Counter[str]:
     return Counter(nodes) + Counter(entities)
 
 
+def with_one_entity(graph: Graph) -> bool:
+    """Whether an entity has edges of one label with two nodes of equal label."""
+    count = Counter(graph.nodes)
+    ends: Counter[tuple[str, str, int]] = Counter()
+    for source, name, target in graph.edges:
+        entity, predicate = (target, source) if name == "theme" else (source, target)
+        if count[graph.nodes[predicate]] > 1:
+            ends[name, graph.nodes[predicate], entity] += 1
+    return any(number > 1 for number in ends.values())
+
+
 def main(data: str) -> None:
     source = open_source("cfq", data, "mcd1", 0, 0)
     for split in ("train", "dev", "test"):
@@ -47,7 +60,8 @@ def main(data: str) -> None:
             grouped(example.written_form) != Counter(label.replace("^", "") for label in example.graph.nodes)
             for example in examples
         )
-        print(f"{split}: {others} of {len(examples):,} graphs have other nodes")
+        edges = sum(with_one_entity(example.graph) for example in examples)
+        print(f"{split}: {others} of {len(examples):,} graphs have other nodes, {edges} may have other edges")
 
 
 if __name__ == "__main__":
