@@ -116,6 +116,8 @@ def with_names_once(dist: GraphDistribution, names: Sequence[int]) -> GraphDistr
     Where two would, all slots that have one of them share the names out as is likeliest together, and the name that a
     slot gets changes its probability with the likeliest one there. Where there are more slots than names, all stays.
     """
+    if not names:
+        return dist
     log_probs = dist.node_log_probs.clone()
     labels = torch.tensor(names, device=log_probs.device)
     best = log_probs.argmax(-1) * dist.slots

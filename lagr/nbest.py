@@ -33,7 +33,7 @@ import torch
 
 from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
-from lagr.decode import Decoded, decode
+from lagr.decode import Decoded, decode, with_names_once
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
 from lagr.needs import lacking
@@ -43,7 +43,8 @@ from lagr.vocab import Vocabulary
 
 # With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
 EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
-MOST_BROKEN = 1_000  # with rules, needs or names: graphs that are looked at for those that keep them
+MOST_BROKEN = 1_000  # with rules or needs: graphs that are looked at for those that keep them
+MOST_CLASHES = 10_000  # node labels that are passed over because a name comes twice
 
 
 class Ranked(NamedTuple):
@@ -74,24 +75,23 @@ def nbest(
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
     rules: Rulebook | None = None,
-    once: Sequence[int] = (),
+    names: Sequence[int] = (),
 ) -> list[list[Decoded]]:
     """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
 
-    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from. once:
-    labels that no graph but the first, which is given, has twice.
+    Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from. names:
+    labels that no graph has twice, but the first, where a sentence has more slots for them than there are.
     """
     alone = dist.valency_log_probs is None  # labels are, so that every graph's probability follows from the best one's
-    firsts = decode(dist, vocab, calibration, sentences, rules)
+    firsts = decode(with_names_once(dist, names), vocab, calibration, sentences, rules)
     plain = decode(dist, replace(vocab, needs=()), PLAIN, sentences, None if alone else rules)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
         best, left, seen, broken = [first], 1 - first.probability, {_key(first.graph)}, 0
-        ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules), 0.0 if alone else None
+        ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules, names), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
-            labels = ranked.nodes[ranked.nodes != NULL]
-            if twice(labels, once) or (vocab.needs and lacking(labels, ranked.edges, vocab)):
+            if vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab):
                 broken += 1
                 if broken == MOST_BROKEN:
                     break
@@ -108,10 +108,15 @@ def nbest(
     return found
 
 
-def twice(labels: np.ndarray, once: Sequence[int]) -> bool:
-    """Whether one of some labels is there more than once."""
-    named = labels[np.isin(labels, once)]
-    return len(np.unique(named)) < len(named)
+def _without_clashes(choices: Iterator[Ranked], names: Sequence[int]) -> Iterator[Ranked]:
+    """The choices in which none of these labels comes twice."""
+    clashes = 0
+    for choice in choices:
+        named = choice.labels[np.isin(choice.labels, names)]
+        if len(np.unique(named)) == len(named):
+            yield choice
+        elif (clashes := clashes + 1) == MOST_CLASHES:
+            return
 
 
 def _key(graph: Graph) -> tuple[object, ...]:
@@ -126,9 +131,13 @@ def _of_sentence(
     count: int,
     sentences: Sequence[Sequence[str]] | None = None,
     rules: Rulebook | None = None,
+    names: Sequence[int] = (),
 ) -> Iterator[RankedGraph]:
     here = dist.slots[b]
     nodes = dist.node_log_probs[b][here].double().cpu().numpy()
+    labels_of_nodes = ranked_labels(nodes)
+    if names:
+        labels_of_nodes = _without_clashes(labels_of_nodes, names)
     edges = dist.edge_log_probs[b][here][:, here].double().cpu().numpy()
 
     def limits_of(labels: np.ndarray) -> Limits | None:
@@ -144,7 +153,7 @@ def _of_sentence(
         return ranked_labels(between) if limits is None else ranked_within(between, limits)
 
     if dist.valency_log_probs is None:
-        return ranked_graphs(ranked_labels(nodes), independently, rules is not None)
+        return ranked_graphs(labels_of_nodes, independently, rules is not None)
     numbers = dist.valency_log_probs[b][here].double().cpu().numpy()
     leaving, entering = (numbers[:, way, :size] for way, size in enumerate(vocab.valency_sizes))
     known = Valencies(np.array(vocab.leaving), np.array(vocab.entering), vocab.most)
@@ -163,7 +172,7 @@ def _of_sentence(
         for worth, chosen in best_choices(*problem) if limits is None else limits.choices(*problem):
             yield Ranked(lost - worth, chosen)
 
-    return ranked_graphs(islice(ranked_labels(nodes), MOST_CHOICES), with_valencies, rules is not None)
+    return ranked_graphs(islice(labels_of_nodes, MOST_CHOICES), with_valencies, rules is not None)
 
 
 def ranked_within(log_probs: np.ndarray, limits: Limits) -> Iterator[Ranked]:

@@ -234,6 +234,7 @@ class Parser(SentenceParser):
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self.rules = rulebook(config.rules, vocab)
         self.variables_alike = config.align.variables == "alike" and len(vocab.variables) > 1
+        self.names = vocab.variables if self.variables_alike else ()  # each stands for one node of a sentence
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
@@ -245,8 +246,7 @@ class Parser(SentenceParser):
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[list[Decoded]]:
             some = [sentences[row] for row in rows]
-            once = self.vocab.variables if self.variables_alike else ()
-            return nbest(dist, self.vocab, count, self.calibration, some, self.rules, once)
+            return nbest(dist, self.vocab, count, self.calibration, some, self.rules, self.names)
 
         found = self.read(sentences, reading)
         parses = [[self._parse(tokens, one) for one in its] for tokens, its in zip(sentences, found, strict=True)]
@@ -262,6 +262,7 @@ class Parser(SentenceParser):
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[Decoded]:
             known = (self.vocab, self.calibration, [sentences[row] for row in rows])
+            dist = with_names_once(dist, self.names)
             found = decode(dist, *known, self.rules)
             return with_alternatives(found, dist, alternatives, *known) if alternatives else found
 
@@ -284,7 +285,7 @@ class Parser(SentenceParser):
                 else:
                     dist = self.run_model(*inputs, features=self.pretrained.read(some, self.device)[None])
                 dist = without_twins(dist) if self.vocab.twins else dist
-                return reading(rows, with_names_once(dist, self.vocab.variables) if self.variables_alike else dist)
+                return reading(rows, dist)
 
         self.check(sentences)
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
