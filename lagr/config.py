@@ -111,7 +111,7 @@ class Align:
     swaps: int = option(0, "how often two nodes of equal label may change places, where edges make that likelier")
     variables: str = option(
         "named",
-        "whether alignments tell variables (?x0, ?x1 …) apart by name; alike: no, and a parse has a name once",
+        "whether alignments tell variables (?x0, ?x1 …) apart by name; alike: no, and a parse has no name twice",
         ("named", "alike"),
     )
     start: str = option(

@@ -31,13 +31,6 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         raise DataError(f"{source.name} has no training sentences")
     if config.model.kind == "seq2seq":
         return examples
-    if config.align.variables == "alike":
-        for number, example in enumerate(examples, start=1):
-            if name := named_twice(example.graph):
-                raise DataError(
-                    f"training sentence {number} has the variable {name} twice, and a parse could have it once; "
-                    "set align.variables to named"
-                )
     layers = config.model.graph_layers
     if config.align.given:
         given = seed_of(Path(config.align.given), config.train.seed)
@@ -58,6 +51,18 @@ def training_examples(config: Config, source: Source) -> list[Example]:
         )
         for example in examples
     ]
+
+
+def check_names(config: Config, examples: Sequence[Example]) -> None:
+    """What a parser could not give back is an error: where variables are alike, each stands for one node."""
+    if config.model.kind == "seq2seq" or config.align.variables == "named":
+        return
+    for number, example in enumerate(examples, start=1):
+        if name := named_twice(example.graph):
+            raise DataError(
+                f"training sentence {number} has the variable {name} twice, and a parse could have it only once; "
+                "set align.variables to named"
+            )
 
 
 def seed_of(given: Path, seed: int) -> Path:

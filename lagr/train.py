@@ -39,7 +39,15 @@ from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
-from lagr.supervision import as_counted, fingerprint, more_examples, own_alignments, training_examples, wanted_examples
+from lagr.supervision import (
+    as_counted,
+    check_names,
+    fingerprint,
+    more_examples,
+    own_alignments,
+    training_examples,
+    wanted_examples,
+)
 from lagr.vocab import Vocabulary
 
 PROGRESS = ("start", "began", "failed", "best", "report")  # of a run, as in a checkpoint
@@ -61,6 +69,7 @@ def train(
     # All of it, at once: a bad row in the last split should be found before training, not after.
     splits = {split: source.read(split) for split in source.splits if split != "train"}
     splits["train"] = examples = training_examples(config, source)
+    check_names(config, examples)
     written_as = spelling(source.formalism, config.data.form) if config.model.kind == "seq2seq" else None
     model = config.model
     labels = model.kind == "lagr"  # and does not write forms

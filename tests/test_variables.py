@@ -21,7 +21,7 @@ from lagr.model import GraphDistribution
 from lagr.objectives import GraphObjective
 from lagr.parser import Parser, load
 from lagr.parser import build as build_lagr
-from lagr.supervision import learned_alignments, training_examples
+from lagr.supervision import learned_alignments
 from lagr.train import train
 from lagr.variables import is_variable, nameless, without_names
 from lagr.vocab import Vocabulary
@@ -207,8 +207,10 @@ def test_a_run_with_variables_alike_trains_and_has_their_names(
     assert places[0] == places[1]
 
 
-def test_a_name_that_two_training_nodes_have_is_refused(small_config: config.Config) -> None:
+def test_a_name_that_two_training_nodes_have_is_refused(small_config: config.Config, tmp_path: Path) -> None:
     source = Source("twice", ("train",), lambda split: [sentence("?x0", "?x1"), sentence("?x2", "?x2")])
-    assert len(training_examples(small_config, source)) == 2  # named, two nodes may have one name
+    short = config.override(small_config, [("train", "steps", 1), ("train", "batch", 2)])
+    train(short, source, tmp_path / "named")  # so, two nodes may have one name
     with pytest.raises(DataError, match=r"training sentence 2 has the variable \?x2 twice"):
-        training_examples(config.override(small_config, [("align", "variables", "alike")]), source)
+        train(config.override(short, [("align", "variables", "alike")]), source, tmp_path / "alike")
+    assert not (tmp_path / "alike").exists()
