@@ -5,7 +5,8 @@ python results/cfq/grouping.py DATA        DATA/cfq is the corpus
 There, triples of one predicate and subject are one node, and so are those of one predicate whose subjects have the same
 objects; a class is a node for each of its subjects; the `^` of a reversed predicate is dropped. Prints, for each part
 of MCD1, how many graphs have other nodes here, the `^` left aside. Edges are found by labels there, so that of several
-nodes of one label one alone gets the edge with an entity: also printed is how many graphs have two such edges here.
+nodes of one label one alone gets the edge with an entity: also printed is how many graphs have two such edges here,
+and how many a filter that a query has twice, which that code has once.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ def grouped(query: str) -> Counter[str]:
     return Counter(nodes) + Counter(entities)
 
 
-def with_one_entity(graph: Graph) -> bool:
-    """Whether an entity has edges of one label with two nodes of equal label."""
-    count = Counter(graph.nodes)
+def shares_an_entity(graph: Graph) -> bool:
+    """Whether two nodes of equal label have edges of one label with the same entity."""
+    labels = [label.replace("^", "") for label in graph.nodes]
+    count = Counter(labels)
     ends: Counter[tuple[str, str, int]] = Counter()
     for source, name, target in graph.edges:
         entity, predicate = (target, source) if name == "theme" else (source, target)
-        if count[graph.nodes[predicate]] > 1:
-            ends[name, graph.nodes[predicate], entity] += 1
+        if count[labels[predicate]] > 1:
+            ends[name, labels[predicate], entity] += 1
     return any(number > 1 for number in ends.values())
 
 
@@ -60,8 +62,12 @@ def main(data: str) -> None:
             grouped(example.written_form) != Counter(label.replace("^", "") for label in example.graph.nodes)
             for example in examples
         )
-        edges = sum(with_one_entity(example.graph) for example in examples)
-        print(f"{split}: {others} of {len(examples):,} graphs have other nodes, {edges} may have other edges")
+        edges = sum(shares_an_entity(example.graph) for example in examples)
+        filters = sum(any(edge.label == sparql.FILTER_TWICE for edge in example.graph.edges) for example in examples)
+        print(
+            f"{split}: {others} of {len(examples):,} graphs have other nodes, {edges} may have other edges, "
+            f"{filters} have {sparql.FILTER_TWICE}"
+        )
 
 
 if __name__ == "__main__":
