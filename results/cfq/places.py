@@ -7,8 +7,8 @@ of all other nodes but variables and people, which have no words of their own, t
 and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. one_layer: the share
 of all nodes that are on the layer which has more of them. All of that of the first 20,000 training questions. train,
 dev: exact match. nodes, edges: of dev, how often all nodes are right, and all edges where they are. In places.json the
-records of the paper's size have test instead of dev, from the rows' own results, and some have
-blind: label-blind match on dev.
+records of the paper's size, and of small models on MCD1 itself, have test instead of dev, and some have blind:
+label-blind match on the same.
 """
 
 from __future__ import annotations
