@@ -188,7 +188,7 @@ CFQ = Table(
         # Not in the paper, and compared with its K = 1: as on COGS, the model's own start depends on luck.
         Row(
             f"{K1}-counts",
-            "weak, K = 1, alignments start from counts, MCD1",
+            "weak, K = 1, from counts, MCD1",
             K1,
             {"test": F(65.2, 2.6)},
             "table 2",
@@ -198,7 +198,7 @@ CFQ = Table(
         # things differ from the row above, and what each does was not measured at this size.
         *_cfq(
             K1,
-            "weak, K = 1, alignments start from counts, variables alike, layers begin at a tenth",
+            "weak, K = 1, from counts, variables alike",
             *ALIKE,
             ("model", "residual", 0.1),
             ending="-alike",
@@ -206,7 +206,7 @@ CFQ = Table(
         ),
         *_cfq(
             K5,
-            "weak, K = 5, σ = 10, alignments start from counts, variables alike",
+            "weak, K = 5, σ = 10, from counts, variables alike",
             *ALIKE,
             ending="-alike",
             random_split=F(99.7, 0.0),

@@ -109,7 +109,7 @@ def plot(table: Table, folder: Path) -> str:
         whole.set_xlim(0, 100)
         near.set_xlim(-NEAR, NEAR)
         whole.set_xlabel(f"exact match on {table.split}, %")
-        near.set_xlabel("points from the paper's mean")
+        near.set_xlabel("from the paper, points")
         for panel in (whole, near):
             panel.grid(True, axis="x", linewidth=0.8)
             panel.set_axisbelow(True)
