@@ -233,8 +233,8 @@ class Parser(SentenceParser):
         self.run_model: Callable[..., GraphDistribution] = self.model
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self.rules = rulebook(config.rules, vocab)
-        self.variables_alike = config.align.variables == "alike" and len(vocab.variables) > 1
-        self.names = vocab.variables if self.variables_alike else ()  # each stands for one node of a sentence
+        # Labels that are names, each of one node of a sentence.
+        self.names = vocab.variables if config.align.variables == "alike" else ()
         self._write = find_formalism(formalism).write if formalism else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
@@ -297,7 +297,7 @@ class Parser(SentenceParser):
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
                 some = [replace(examples[row], graph=examples[row].graph.with_slots(None)) for row in rows]
-                layers, alike = self.model.graph_layers, self.variables_alike
+                layers, alike = self.model.graph_layers, bool(self.names)
                 data = pack(some, self.vocab, layers, self.device, self.pretrained, alike)
                 batch = data.batch
                 features = None if batch.features is None else batch.features[None]
