@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -14,7 +14,6 @@ from lagr.alternatives import Alternatives
 from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
 from lagr.graph import Edge, Graph
-from lagr.matching import best_assignment
 from lagr.model import NULL, GraphDistribution, GraphLabels
 from lagr.needs import completed, counts
 from lagr.rules import Limits, Rulebook, broken, obey
@@ -108,30 +107,6 @@ def decode(
         whole = calibration.whole(whole, of_nodes + of_edges)
         found.append(Decoded(graph, of_nodes, of_edges, whole, edges_together=again))
     return found
-
-
-def with_names_once(dist: GraphDistribution, names: Sequence[int]) -> GraphDistribution:
-    """The distribution in which no two slots of a sentence have the same of these labels for their likeliest.
-
-    Where two would, all slots that have one of them share the names out as is likeliest together, and the name that a
-    slot gets changes its probability with the likeliest one there. Where there are more slots than names, all stays.
-    """
-    if not names:
-        return dist
-    log_probs = dist.node_log_probs.clone()
-    labels = torch.tensor(names, device=log_probs.device)
-    best = log_probs.argmax(-1) * dist.slots
-    named = best[..., None] == labels  # (B, M, names)
-    for b in (named.sum(1) > 1).any(1).nonzero()[:, 0].tolist():
-        at = named[b].any(1).nonzero()[:, 0]
-        if len(at) > len(labels):
-            continue
-        shares = log_probs[b, at][:, labels]
-        sizes = torch.tensor([len(at)]), torch.tensor([len(labels)])
-        mine = best_assignment(shares.float().cpu()[None, None], *sizes)[0, 0].to(labels.device)
-        log_probs[b, at, best[b, at]] = shares.gather(1, mine[:, None])[:, 0]
-        log_probs[b, at, labels[mine]] = shares.amax(1)
-    return replace(dist, node_log_probs=log_probs)
 
 
 def agreeing(

@@ -33,9 +33,10 @@ import torch
 
 from lagr.confidence import PLAIN, Calibration
 from lagr.copying import tokens_at
-from lagr.decode import Decoded, decode, with_names_once
+from lagr.decode import Decoded, decode
 from lagr.graph import Edge, Graph
 from lagr.model import NULL, GraphDistribution
+from lagr.naming import Names, shared_out
 from lagr.needs import lacking
 from lagr.rules import MOST, Limits, Rulebook
 from lagr.valency import EDGE_WEIGHT, Effort, Valencies, best_choices
@@ -43,7 +44,7 @@ from lagr.vocab import Vocabulary
 
 # With valencies: how far the search goes for the edges between certain slots, and how many node labels it looks at.
 EFFORT, MOST_CHOICES = Effort(reach=math.inf, tries=32, steps=20_000), 100
-MOST_BROKEN = 1_000  # with rules or needs: graphs that are looked at for those that keep them
+MOST_BROKEN = 1_000  # with rules, needs or an order of names: graphs that are looked at for those that keep them
 MOST_CLASHES = 10_000  # node labels that are passed over because a name comes twice
 
 
@@ -75,15 +76,15 @@ def nbest(
     calibration: Calibration = PLAIN,
     sentences: Sequence[Sequence[str]] | None = None,
     rules: Rulebook | None = None,
-    names: Sequence[int] = (),
+    names: Names | None = None,
 ) -> list[list[Decoded]]:
     """Of every sentence up to `count` graphs, the likeliest first: the one that decoding finds.
 
     Fewer where there are no more that are possible at all. sentences: the tokens that labels may be copied from. names:
-    labels that no graph has twice, but the first, where a sentence has more slots for them than there are.
+    those of variables, which fit together in every graph, if they can in the first.
     """
     alone = dist.valency_log_probs is None  # labels are, so that every graph's probability follows from the best one's
-    firsts = decode(with_names_once(dist, names), vocab, calibration, sentences, rules)
+    firsts = shared_out(dist, lambda named: decode(named, vocab, calibration, sentences, rules), names)[1]
     plain = decode(dist, replace(vocab, needs=()), PLAIN, sentences, None if alone else rules)
     found = []
     for b, (first, raw) in enumerate(zip(firsts, plain, strict=True)):
@@ -91,13 +92,14 @@ def nbest(
         ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules, names), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
-            if vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab):
+            whole = raw.probability * math.exp(least - ranked.loss)
+            lacks = vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab)
+            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
+            if lacks or (names is not None and not names.are_in_order(one.graph)):
                 broken += 1
                 if broken == MOST_BROKEN:
                     break
                 continue
-            whole = raw.probability * math.exp(least - ranked.loss)
-            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
             if _key(one.graph) in seen:  # the first, or a label that is one of the vocabulary and copied too
                 continue
             seen.add(_key(one.graph))
@@ -131,13 +133,13 @@ def _of_sentence(
     count: int,
     sentences: Sequence[Sequence[str]] | None = None,
     rules: Rulebook | None = None,
-    names: Sequence[int] = (),
+    names: Names | None = None,
 ) -> Iterator[RankedGraph]:
     here = dist.slots[b]
     nodes = dist.node_log_probs[b][here].double().cpu().numpy()
     labels_of_nodes = ranked_labels(nodes)
-    if names:
-        labels_of_nodes = _without_clashes(labels_of_nodes, names)
+    if names is not None:
+        labels_of_nodes = _without_clashes(labels_of_nodes, names.labels)
     edges = dist.edge_log_probs[b][here][:, here].double().cpu().numpy()
 
     def limits_of(labels: np.ndarray) -> Limits | None:

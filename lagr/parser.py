@@ -22,12 +22,13 @@ from lagr.batch import pack, pad_tokens
 from lagr.confidence import PLAIN, Calibration
 from lagr.config import Config, load_rules
 from lagr.datasets import LONGEST, Example, tokenize
-from lagr.decode import Decoded, decode, with_names_once
+from lagr.decode import Decoded, decode
 from lagr.errors import ConfigError, DataError, FormError, LagrError, RunError
 from lagr.forms import formalism as find_formalism
 from lagr.forms import spelling
 from lagr.graph import Graph
 from lagr.model import GraphDistribution, LAGr
+from lagr.naming import Names, shared_out
 from lagr.rules import rulebook
 from lagr.seq2seq import END, Seq2Seq
 from lagr.twins import without_twins
@@ -233,9 +234,9 @@ class Parser(SentenceParser):
         self.run_model: Callable[..., GraphDistribution] = self.model
         self.pretrained = pretrained.load(config.model.pretrained) if config.model.pretrained else None
         self.rules = rulebook(config.rules, vocab)
-        # Labels that are names, each of one node of a sentence.
-        self.names = vocab.variables if config.align.variables == "alike" else ()
         self._write = find_formalism(formalism).write if formalism else None
+        alike = config.align.variables == "alike" and vocab.variables
+        self.names = Names(vocab.variables, vocab, self._written if formalism else None) if alike else None
 
     def parse_tokens(self, sentences: Sequence[Sequence[str]], alternatives: int = 0) -> list[Parse]:
         found = self.decode(sentences, alternatives=alternatives)
@@ -262,8 +263,7 @@ class Parser(SentenceParser):
 
         def reading(rows: list[int], dist: GraphDistribution) -> list[Decoded]:
             known = (self.vocab, self.calibration, [sentences[row] for row in rows])
-            dist = with_names_once(dist, self.names)
-            found = decode(dist, *known, self.rules)
+            dist, found = shared_out(dist, lambda named: decode(named, *known, self.rules), self.names)
             return with_alternatives(found, dist, alternatives, *known) if alternatives else found
 
         return self.read(sentences, reading, progress)
@@ -297,7 +297,7 @@ class Parser(SentenceParser):
         with torch.inference_mode(), memory.explained("aligning", SHORTER):
             for rows in self._batches([example.tokens for example in examples]):
                 some = [replace(examples[row], graph=examples[row].graph.with_slots(None)) for row in rows]
-                layers, alike = self.model.graph_layers, bool(self.names)
+                layers, alike = self.model.graph_layers, self.names is not None
                 data = pack(some, self.vocab, layers, self.device, self.pretrained, alike)
                 batch = data.batch
                 features = None if batch.features is None else batch.features[None]
@@ -324,12 +324,17 @@ class Parser(SentenceParser):
         layers, labels = self.model.graph_layers, self.model.edge_labels
         return batches(sentences, most, lambda tokens: (tokens * layers) ** 2 * labels)
 
+    def _written(self, graph: Graph) -> str:
+        """The form of a graph that was decoded."""
+        assert self._write is not None
+        return self._write(graph.at_tokens(self.model.graph_layers))
+
     def _parse(self, tokens: Sequence[str], found: Decoded) -> Parse:
         graph, layers = found.graph, self.model.graph_layers
         form, problem = None, None
         if self._write is not None:
             try:
-                form = self._write(graph.at_tokens(layers))
+                form = self._written(graph)
             except FormError as error:
                 problem = str(error)
         assert graph.slots is not None

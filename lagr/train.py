@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from lagr.evaluate import Evaluation, evaluate_parser
 from lagr.forget import Forget
 from lagr.forms import spelling
 from lagr.model import LAGr
+from lagr.naming import order_of_names
 from lagr.objectives import FormObjective, GraphObjective, Objective
 from lagr.parser import AnyParser, build, parser_of
 from lagr.progress import Progress
@@ -77,6 +78,9 @@ def train(
     shapes = labels and config.train.unknown > 0
     more = (model.twins, model.anonymous, model.reach, model.needs) if labels else ()
     vocab = Vocabulary.of(examples, written_as, model.valency, copied, shapes, *more)
+    if labels and config.align.variables == "alike":
+        forms = (example.written_form for example in examples)
+        vocab = replace(vocab, names=order_of_names(form for form in forms if form is not None))
     rulebook(config.rules, vocab)  # says what is wrong with them
     data = fingerprint(examples)
     first = config.train.seed

@@ -25,6 +25,11 @@ def without_names(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(nameless, graph.nodes)))
 
 
+def mentioned(form: str) -> tuple[str, ...]:
+    """The variables of a form, in the order in which it mentions them first."""
+    return tuple(dict.fromkeys(VARIABLE.findall(form)))
+
+
 def named_twice(graph: Graph) -> str:
     """A variable that is the name of two nodes; empty: there is none."""
     names = list(filter(is_variable, graph.nodes))

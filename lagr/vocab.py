@@ -35,7 +35,7 @@ class Vocabulary:
     copies: whether there is the label *copy*. twins: how far apart they are at most; their edge label comes after all
     others; 0: there is none. anonymous: words of which edges are told the shape alone. reach: how far attention goes
     in parsing; 0: anywhere. loops: whether an edge may lead from a node to itself. needs: edges that nodes of a label
-    always have.
+    always have. names: those of variables, in the order in which forms mention them.
     """
 
     words: tuple[str, ...]
@@ -51,6 +51,7 @@ class Vocabulary:
     reach: int = 0
     loops: bool = True
     needs: tuple[Need, ...] = ()
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -249,6 +250,7 @@ class Vocabulary:
                 reach=int(raw.get("reach", 0)),
                 loops=bool(raw.get("loops", True)),
                 needs=tuple(Need(*map(int, need)) for need in raw.get("needs", ())),
+                names=tuple(map(str, raw.get("names", ()))),
             )
         except (ValueError, KeyError, TypeError):
             raise RunError("vocab.json is damaged; the run folder can't be used") from None

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lagr.confidence import Calibration
-from lagr.decode import Decoded, decode, with_names_once
+from lagr.decode import Decoded, decode
 from lagr.model import GraphDistribution, GraphLabels, log_softmax
+from lagr.naming import Names, with_names_once
 from lagr.nbest import _of_sentence, nbest, ranked_labels
 from lagr.valency import EDGE_WEIGHT
 from lagr.vocab import Vocabulary
@@ -82,14 +83,14 @@ def test_the_n_best_are_those_of_going_through_all(slots: int, V: int, E: int, s
 
 @pytest.mark.parametrize("seed", range(6))
 def test_with_names_the_others_are_the_likeliest_graphs_that_have_none_twice(seed: int) -> None:
-    dist, names = distribution(seed, 3, 4, 2), (1, 2)
+    dist, vocab, names = distribution(seed, 3, 4, 2), vocabulary(4, 2), (1, 2)
 
     def has_one_twice(graph: Key) -> bool:
         return any(graph[0].count(f"n{name}") > 1 for name in names)
 
     every = all_graphs(dist)
-    [(first, *others)] = nbest(dist, vocabulary(4, 2), len(every), names=names)
-    assert first == decode(with_names_once(dist, names), vocabulary(4, 2))[0]
+    [(first, *others)] = nbest(dist, vocab, len(every), names=Names(names, vocab))
+    assert first == decode(with_names_once(dist, names), vocab)[0]
     wanted = {graph: p for graph, p in every.items() if not has_one_twice(graph) and graph != key(first)}
     assert {key(one) for one in others} == set(wanted) and len(others) == len(wanted) < len(every)
     in_order = [wanted[key(one)] for one in others]
@@ -104,7 +105,8 @@ def test_names_that_clash_do_not_keep_others_from_being_found(names: int) -> Non
     nodes = torch.tensor(np.log(np.concatenate([np.full((6, 1), 0.001), likely], axis=1)))[None]
     edges = torch.tensor([0.999, 0.001]).log().expand(1, 6, 6, 2)
     dist = GraphDistribution(nodes, edges, torch.ones(1, 6, dtype=torch.bool))
-    [(first, *others)] = nbest(dist, vocabulary(names + 1, 2), 20, names=range(1, names + 1))
+    vocab = vocabulary(names + 1, 2)
+    [(first, *others)] = nbest(dist, vocab, 20, names=Names(tuple(range(1, names + 1)), vocab))
     if names == 2:
         assert len(first.graph.nodes) == 6  # more slots than names: all stays
         assert all(len(set(one.graph.nodes)) == len(one.graph.nodes) for one in others)

@@ -14,10 +14,10 @@ from lagr.associate import associated_alignments
 from lagr.batch import pack, pairs_alike
 from lagr.config import Align
 from lagr.datasets import Example, Source
-from lagr.decode import with_names_once
 from lagr.errors import DataError
 from lagr.graph import OR, Edge, Graph
 from lagr.model import GraphDistribution
+from lagr.naming import with_names_once
 from lagr.objectives import GraphObjective
 from lagr.parser import Parser, load
 from lagr.parser import build as build_lagr
