@@ -156,8 +156,9 @@ def infer_alignment(
 ) -> Tensor:
     """The candidate with the highest full likelihood, of K noisy ones and the previous alignment.   (B, J)
 
-    previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. swaps: how often two
-    nodes of equal label may then change places, where that is likelier. No gradient flows through an alignment.
+    previous: the alignment used last time, candidate K + 1; a row that starts with −1 has none. swaps: how often one
+    pair of nodes of equal label, or two at once, may then change places, where that is likelier. No gradient flows
+    through an alignment.
     """
     tried = noisy_candidates(dist, target, candidates, noise, keys, noise_shape)
     if previous is not None:
@@ -168,20 +169,23 @@ def infer_alignment(
         scores = scores.masked_fill(unknown, -torch.inf)
     best = _likeliest(tried, scores)
     for _ in range(swaps if target.alike is not None else 0):
-        tried = torch.cat([best[:, None], swapped(target, best)], dim=1)
+        once = swapped(target, best[:, None])
+        # A chain of equal labels ("'s sibling 's sibling") that lies the wrong way round is turned by two pairs, of
+        # things and of relations; either alone makes it worse.
+        tried = torch.cat([best[:, None], once, swapped(target, once)], dim=1)
         best = _likeliest(tried, score(dist, target, tried))
     return best
 
 
-def swapped(target: Target, alignment: Tensor) -> Tensor:
-    """The alignments in which one pair of nodes of equal label has changed places.   (B, J) → (B, P, J)
+def swapped(target: Target, alignments: Tensor) -> Tensor:
+    """The alignments, each with every pair of nodes of equal label in each other's place.   (B, K, J) → (B, K·P, J)
 
     The node term can't tell such nodes apart: edges can.
     """
     assert target.alike is not None
-    places = alignment.gather(1, target.alike.flatten(1)).view_as(target.alike)
-    every = alignment[:, None].expand(-1, target.alike.shape[1], -1)
-    return every.scatter(2, target.alike, places.flip(2))
+    pair = target.alike[:, None].expand(-1, alignments.shape[1], -1, -1)
+    every = alignments[:, :, None].expand(-1, -1, pair.shape[2], -1)
+    return every.scatter(3, pair, every.gather(3, pair).flip(3)).flatten(1, 2)
 
 
 def _likeliest(tried: Tensor, scores: Tensor) -> Tensor:

@@ -108,7 +108,9 @@ class Align:
         "normal", "N(0, σ), as in the paper's text, or between 0 and σ, as in its code", ("normal", "uniform")
     )
     remember: bool = option(True, "the previous alignment of a sentence is candidate K + 1")
-    swaps: int = option(0, "how often two nodes of equal label may change places, where edges make that likelier")
+    swaps: int = option(
+        0, "how often a pair of nodes of equal label, or two pairs, may change places, where edges make that likelier"
+    )
     variables: str = option(
         "named",
         "whether alignments tell variables (?x0, ?x1 …) apart by name; alike: no, and a parse has no name twice",

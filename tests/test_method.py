@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -369,7 +369,49 @@ def test_swaps_end_where_no_other_swap_is_likelier(seed: int) -> None:
     assert set(found[0].tolist()) == set(alone[0].tolist())
     reached = score(dist, target, found[:, None])
     assert reached >= score(dist, target, alone[:, None])
-    assert (reached >= score(dist, target, swapped(target, found))).all()
+    once = swapped(target, found[:, None])
+    assert (reached >= score(dist, target, once)).all()
+    assert (reached >= score(dist, target, swapped(target, once))).all()
+
+
+def chain() -> tuple[GraphDistribution, Target, list[int]]:
+    """x ─of→ sibling ─of→ y ─of→ sibling ─of→ z, a model that knows it, and is less sure of its direction; its slots."""
+    places = [4, 3, 2, 1, 0]  # of x, sibling, y, sibling, z: not in the order of the nodes
+    nodes, edges = torch.zeros(1, 5, 3), torch.zeros(1, 5, 5, 2)
+    edges[..., 0] = 9.0
+    for slot, label in zip(places, (1, 2, 1, 2, 1), strict=True):
+        nodes[0, slot, label] = 9.0
+    for source, target in pairwise(places):
+        edges[0, source, target, 1], edges[0, target, source, 1] = 15.0, 14.0
+    dist = GraphDistribution.from_logits(nodes, edges, torch.ones(1, 5, dtype=torch.bool))
+    target = Target(
+        torch.tensor([[1, 2, 1, 2, 1]]), *(torch.tensor([x]) for x in ([0, 1, 2, 3], [1] * 4, [1, 2, 3, 4]))
+    )
+    return dist, with_alike(target), places
+
+
+def test_a_chain_that_lies_the_wrong_way_round_is_turned_by_two_pairs_at_once() -> None:
+    dist, target, right = chain()
+    wrong = torch.tensor([right[::-1]])
+    assert infer_alignment(dist, target, 1, 0.0).equal(wrong)  # where the order of equal nodes puts it
+    one_pair = score(dist, target, swapped(target, wrong[:, None]))
+    assert (one_pair <= score(dist, target, wrong[:, None])).all()  # no step is a step up
+    assert infer_alignment(dist, target, 1, 0.0, swaps=1).tolist() == [right]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_swaps_find_the_best_order_of_three_nodes_and_two(seed: int) -> None:
+    """Brute force: all orders of equal nodes among the slots that they have."""
+    dist = random_distribution([7], V=3, seed=seed)
+    target = replace(random_target([5], V=3, seed=seed), nodes=torch.tensor([[1, 1, 2, 1, 2]]))
+    target = with_alike(target)
+    (alone,) = infer_alignment(dist, target, 1, 0.0).tolist()
+    every = []
+    for ones, twos in itertools.product(permutations([0, 1, 3]), permutations([2, 4])):
+        every.append([alone[{0: ones[0], 1: ones[1], 3: ones[2], 2: twos[0], 4: twos[1]}[node]] for node in range(5)])
+    best = score(dist, target, torch.tensor([every])).max()
+    found = infer_alignment(dist, target, 1, 0.0, swaps=2)
+    assert score(dist, target, found[:, None]).item() == pytest.approx(best.item(), abs=1e-5)
 
 
 def test_two_nodes_of_equal_label_get_the_slots_that_their_edges_want() -> None:
