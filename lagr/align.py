@@ -169,23 +169,28 @@ def infer_alignment(
         scores = scores.masked_fill(unknown, -torch.inf)
     best = _likeliest(tried, scores)
     for _ in range(swaps if target.alike is not None else 0):
-        once = swapped(target, best[:, None])
-        # A chain of equal labels ("'s sibling 's sibling") that lies the wrong way round is turned by two pairs, of
-        # things and of relations; either alone makes it worse.
-        tried = torch.cat([best[:, None], once, swapped(target, once)], dim=1)
+        tried = torch.cat([best[:, None], *swapped(target, best)], dim=1)
         best = _likeliest(tried, score(dist, target, tried))
     return best
 
 
-def swapped(target: Target, alignments: Tensor) -> Tensor:
-    """The alignments, each with every pair of nodes of equal label in each other's place.   (B, K, J) → (B, K·P, J)
+def swapped(target: Target, alignment: Tensor) -> tuple[Tensor, Tensor]:
+    """The alignments in which one pair of nodes of equal label has changed places, and then another one too.
 
-    The node term can't tell such nodes apart: edges can.
+    The node term can't tell such nodes apart: edges can. A chain of equal labels ("'s sibling 's sibling") that lies
+    the wrong way round is turned by two pairs, of things and of relations; either alone makes it worse.
+    (B, J) → (B, P, J), (B, P·(P − 1) / 2, J)
     """
     assert target.alike is not None
-    pair = target.alike[:, None].expand(-1, alignments.shape[1], -1, -1)
-    every = alignments[:, :, None].expand(-1, -1, pair.shape[2], -1)
-    return every.scatter(3, pair, every.gather(3, pair).flip(3)).flatten(1, 2)
+    P = target.alike.shape[1]
+    once = _exchanged(alignment[:, None].expand(-1, P, -1), target.alike)
+    first, second = torch.triu_indices(P, P, offset=1, device=alignment.device)
+    return once, _exchanged(once[:, first], target.alike[:, second])
+
+
+def _exchanged(alignments: Tensor, pairs: Tensor) -> Tensor:
+    """Each alignment with its pair of nodes in each other's place.   (B, K, J), (B, K, 2) → (B, K, J)"""
+    return alignments.scatter(2, pairs, alignments.gather(2, pairs).flip(2))
 
 
 def _likeliest(tried: Tensor, scores: Tensor) -> Tensor:

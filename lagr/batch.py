@@ -22,7 +22,7 @@ from lagr.variables import without_names
 from lagr.vocab import Vocabulary
 
 NOT_COPIED = -1
-MOST_ALIKE = 10  # pairs of nodes of equal label that are tried in each other's place
+MOST_ALIKE = 16  # pairs of nodes of equal label that are tried in each other's place: those of six variables, and one
 MOST_BUCKETS = 5  # each is a shape of its own, which a GPU has to compile once
 
 
@@ -34,6 +34,7 @@ class Bucket:
     tokens: int
     nodes: int = 0
     edges: int = 0
+    alike: int = 0  # pairs of nodes of equal label
     form: int = 0  # tokens of a form, END included
 
 
@@ -64,19 +65,20 @@ class Packed:
     @property
     def batch(self) -> Batch:
         """All of them as one batch."""
-        return replace(self._columns(self.table, *self.sizes), features=self.features)
+        return replace(self._columns(self.table, *self.sizes, self.alike), features=self.features)
 
     def take(self, rows: Tensor, bucket: Bucket) -> Batch:
         """The batch of these rows, cut to the sizes of their bucket; all on the device."""
         features = None if self.features is None else self.features.index_select(0, rows)[:, : bucket.tokens]
-        batch = self._columns(self.table.index_select(0, rows), bucket.tokens, bucket.nodes, bucket.edges)
+        sizes = (bucket.tokens, bucket.nodes, bucket.edges, bucket.alike)
+        batch = self._columns(self.table.index_select(0, rows), *sizes)
         return replace(batch, features=features)
 
     def asked(self, target: Target) -> Target:
         """The target as alignments are asked for it: with kinds for labels."""
         return target if self.kinds is None else replace(target, nodes=self.kinds[target.nodes])
 
-    def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int) -> Batch:
+    def _columns(self, table: Tensor, tokens: int, nodes: int, edges: int, pairs: int) -> Batch:
         N, J, G = self.sizes
         widths = [N, J, J, G, G, G, 1, 2 * J * self.valencies, J * self.copies, 2 * self.alike]
         *columns, valencies, copied, alike = torch.split(table, widths, dim=1)
@@ -85,8 +87,8 @@ class Packed:
         sources, names, targets = graph
         of_nodes = valencies.reshape(-1, 2, J)[..., :nodes].transpose(1, 2) if self.valencies else None
         allowed = slots_to_copy(words, copied[:, :nodes], self.graph_layers) if self.copies else None
-        pairs = alike.view(-1, self.alike, 2) if self.alike else None
-        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed, pairs), alignment)
+        equal = alike.view(-1, self.alike, 2)[:, :pairs] if pairs else None
+        return Batch(words, lengths[:, 0], Target(labels, sources, names, targets, of_nodes, allowed, equal), alignment)
 
 
 def pack(
@@ -136,34 +138,38 @@ def pack(
         if graph.slots is not None:
             alignment[row, : len(graph.slots)] = graph.slots
     alike, kinds = _alike(examples, variables_alike), None
+    pairs = np.count_nonzero(alike.any(2), axis=1)
     if variables_alike and (variables := vocab.variables):
         any_variable = choices.setdefault(variables, vocab.sizes[1] + len(choices))
         kinds = torch.arange(vocab.sizes[1] + len(choices), device=device)
         some = [number for labels, number in choices.items() if set(labels) <= set(variables)]
         kinds[[*variables, *some]] = any_variable
-    table = np.concatenate([tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied, alike], axis=1)
+    table = np.concatenate(
+        [tokens, nodes, alignment, *edges, sizes[:, :1], *valencies, copied, alike.reshape(n, 2 * alike.shape[1])],
+        axis=1,
+    )
     features = pretrained.read([e.tokens for e in examples], device) if pretrained else None
     return Packed(
         torch.from_numpy(table).to(device),
         (int(N), int(J), int(G)),
-        buckets(sizes),
+        buckets(np.column_stack([sizes, pairs])),
         bool(vocab.leaving),
         graph_layers,
         vocab.copies,
         features,
-        alike.shape[1] // 2,
+        alike.shape[1],
         tuple(choices),
         kinds,
     )
 
 
 def _alike(examples: Sequence[Example], variables: bool) -> np.ndarray:
-    """Pairs of nodes of equal label, as many as any example has, up to MOST_ALIKE.   (examples, 2·P)"""
+    """Pairs of nodes of equal label, as many as any example has, up to MOST_ALIKE.   (examples, P, 2)"""
     found = [pairs_alike(without_names(e.graph) if variables else e.graph)[:MOST_ALIKE] for e in examples]
     table = np.zeros((len(examples), max(map(len, found)), 2), np.int64)
     for row, pairs in enumerate(found):
         table[row, : len(pairs)] = np.array(pairs).reshape(-1, 2)
-    return table.reshape(len(examples), -1)
+    return table
 
 
 def pairs_alike(graph: Graph) -> list[tuple[int, int]]:
@@ -244,12 +250,13 @@ def pack_forms(
 def buckets(sizes: np.ndarray, most: int = MOST_BUCKETS) -> tuple[Bucket, ...]:
     """At most that many buckets of sentences of similar length.
 
-    sizes (n, 3): tokens, nodes and edges of every example.
+    sizes (n, 4): tokens, nodes, edges and pairs of nodes of equal label of every example.
     """
     found = []
     for rows in rows_of_similar_length(sizes[:, 0], most):
-        tokens, nodes, edges = (max(1, int(size)) for size in sizes[rows].max(axis=0))
-        found.append(Bucket(rows, tokens, nodes, edges))
+        *there, alike = sizes[rows].max(axis=0).tolist()
+        tokens, nodes, edges = (max(1, size) for size in there)
+        found.append(Bucket(rows, tokens, nodes, edges, alike))
     return tuple(found)
 
 
