@@ -113,7 +113,8 @@ class Align:
     )
     variables: str = option(
         "named",
-        "whether alignments tell variables (?x0, ?x1 …) apart by name; alike: no, and a parse has no name twice",
+        "whether alignments tell variables (?x0, ?x1 …) apart by name; alike: no, and parses have no name twice, "
+        "and number them as training's forms do",
         ("named", "alike"),
     )
     start: str = option(

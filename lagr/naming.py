@@ -9,9 +9,10 @@ Every slot says by itself how likely it is ?x0 and how likely ?x1. Together they
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import permutations, zip_longest
 
 import torch
 from torch import Tensor
@@ -24,7 +25,9 @@ from lagr.model import GraphDistribution
 from lagr.variables import is_variable, mentioned
 from lagr.vocab import Vocabulary
 
-NEARLY_ALL = 0.99  # of the training forms: the share that must have an order for parses to keep it
+NEARLY_ALL = (
+    0.99  # of the training forms with several variables: the share that must have an order for parses to keep it
+)
 MOST_VARIABLES = 6  # whose namings, n! or more, are gone through
 
 
@@ -36,10 +39,13 @@ def order_of_names(forms: Iterable[str]) -> tuple[str, ...]:
     >>> order_of_names(["?film has ?actor", "?actor is in ?film"])
     ()
     """
-    forms = list(forms)
-    longest = max(map(mentioned, forms), key=len, default=())
-    keep = sum(is_in_order(form, longest) for form in forms)
-    return longest if len(longest) > 1 and keep >= NEARLY_ALL * len(forms) else ()
+    several = [form for form in forms if len(mentioned(form)) > 1]
+    order: list[str] = []
+    for place in zip_longest(*map(mentioned, several)):  # the first of every form, then the second, …
+        if new := Counter(name for name in place if name and name not in order):
+            order.append(new.most_common(1)[0][0])
+    kept = sum(is_in_order(form, order) for form in several)
+    return tuple(order) if several and kept >= NEARLY_ALL * len(several) else ()
 
 
 def is_in_order(form: str, names: Sequence[str]) -> bool:
@@ -63,7 +69,7 @@ class Names:
     def are_in_order(self, graph: Graph) -> bool:
         """Whether the form mentions names in their order, if they have one and there is a form."""
         variables = self._variables(graph)
-        if not self.vocab.names or self.write is None or len(variables) > MOST_VARIABLES:
+        if not self.vocab.names or self.write is None or not 0 < len(variables) <= MOST_VARIABLES:
             return True
         if self._taken(graph).intersection(graph.nodes[node] for node in variables):
             return False
@@ -72,7 +78,7 @@ class Names:
         except FormError:
             return True
 
-    def in_order(self, graph: Graph, log_probs: Tensor) -> dict[int, int]:
+    def likeliest_in_order(self, graph: Graph, log_probs: Tensor) -> dict[int, int]:
         """The likeliest names that are in order: slots and their labels; nothing if none are. log_probs (M, V)"""
         assert graph.slots is not None
         variables = self._variables(graph)
@@ -91,8 +97,9 @@ class Names:
         return {}
 
     def _taken(self, graph: Graph) -> set[str]:
-        """Names that are part of another label, as ?x0 is of select_?x0."""
-        return {name for label in graph.nodes if not is_variable(label) for name in mentioned(label)}
+        """Names that are part of another label, as ?x0 is of select_?x0. A node without edges is in no form."""
+        joined = {graph.nodes[node] for edge in graph.edges for node in (edge.source, edge.target)}
+        return {name for label in joined if not is_variable(label) for name in mentioned(label)}
 
     def _variables(self, graph: Graph) -> list[int]:
         numbers = self.vocab.node_numbers
@@ -109,7 +116,9 @@ def shared_out(
     found, log_probs = decode(once), once.node_log_probs
     again = False
     for b, one in enumerate(found):
-        if not names.are_in_order(one.graph) and (better := names.in_order(one.graph, dist.node_log_probs[b])):
+        if not names.are_in_order(one.graph) and (
+            better := names.likeliest_in_order(one.graph, dist.node_log_probs[b])
+        ):
             slots, labels = (torch.tensor(list(x), device=log_probs.device) for x in (better, better.values()))
             give(log_probs, b, slots, labels)
             again = True

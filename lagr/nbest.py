@@ -92,13 +92,15 @@ def nbest(
         ranking, least = _of_sentence(dist, b, vocab, count, sentences, rules, names), 0.0 if alone else None
         while len(best) < count and (ranked := next(ranking, None)) is not None:
             least = ranked.loss if least is None else least
-            whole = raw.probability * math.exp(least - ranked.loss)
-            lacks = vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab)
-            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
-            if lacks or (names is not None and not names.are_in_order(one.graph)):
+            if broken == MOST_BROKEN:
+                break
+            if vocab.needs and lacking(ranked.nodes[ranked.nodes != NULL], ranked.edges, vocab):
                 broken += 1
-                if broken == MOST_BROKEN:
-                    break
+                continue
+            whole = raw.probability * math.exp(least - ranked.loss)
+            one = _decoded(dist, b, ranked, whole, vocab, calibration, sentences)
+            if names is not None and not names.are_in_order(one.graph):
+                broken += 1
                 continue
             if _key(one.graph) in seen:  # the first, or a label that is one of the vocabulary and copied too
                 continue

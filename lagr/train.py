@@ -79,8 +79,7 @@ def train(
     more = (model.twins, model.anonymous, model.reach, model.needs) if labels else ()
     vocab = Vocabulary.of(examples, written_as, model.valency, copied, shapes, *more)
     if labels and config.align.variables == "alike":
-        forms = (example.written_form for example in examples)
-        vocab = replace(vocab, names=order_of_names(form for form in forms if form is not None))
+        vocab = replace(vocab, names=order_of_names(example.form for example in examples if example.form))
     rulebook(config.rules, vocab)  # says what is wrong with them
     data = fingerprint(examples)
     first = config.train.seed
@@ -111,7 +110,10 @@ def train(
             for folder, its_config in zip(folders, configs, strict=True):
                 folder.mkdir(exist_ok=True)
                 runs.write_config(folder, its_config, source.formalism, data, why, encoder)
-                runs.write_text(folder / runs.VOCAB, vocab.to_json())
+        for (
+            folder
+        ) in folders:  # also of a run that is resumed: it may have begun before there was all that there is now
+            runs.write_text(folder / runs.VOCAB, vocab.to_json())
         reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
         raise RunError(

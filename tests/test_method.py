@@ -438,6 +438,14 @@ def test_packed_examples_name_the_pairs_of_nodes_of_equal_label() -> None:
     assert target.alike.tolist() == [[[2, 0]], [[0, 0]]]  # the one without edges is the first
 
 
+def test_a_batch_has_as_many_pairs_as_its_bucket() -> None:
+    graphs = [Graph(("x", "y")), Graph(("x", "y", "x")), Graph(("x", "x", "x", "y"))]
+    examples = [Example(("a",) * (5 * n), graph) for n, graph in enumerate(graphs, start=1)]
+    data = pack(examples, Vocabulary.of(examples), 1)
+    taken = [data.take(torch.from_numpy(bucket.rows), bucket).target.alike for bucket in data.buckets]
+    assert [0 if pairs is None else pairs.shape[1] for pairs in taken] == [0, 1, 3]
+
+
 def list_of_three() -> Graph:
     """The first asks, 1 is asked of 2, 3 and 4; 5 has another edge of the same label."""
     edges = [Edge(0, "agent", 1), Edge(0, "agent", 5), *(Edge(1, "theme", node) for node in (2, 3, 4))]

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from lagr import config
-from lagr.datasets import Example, open_source
+from lagr.datasets import Example, Source, open_source
 from lagr.forms import sparql
 from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution
-from lagr.naming import is_in_order, order_of_names
+from lagr.naming import Names, is_in_order, order_of_names
 from lagr.parser import Parser, build
+from lagr.train import train
 from lagr.variables import is_variable
 from lagr.vocab import Vocabulary
 
@@ -66,8 +67,11 @@ def parser(small_config: config.Config) -> Parser:
 def test_forms_that_number_variables_as_they_come_have_an_order() -> None:
     forms = ["?x0 met ?x1\n?x1 met ?x2", "?x0 ran", "nobody ran"]
     assert order_of_names(forms) == NAMES[:3]
-    assert order_of_names(99 * forms + ["?x1 met ?x0"]) == NAMES[:3]  # one of 298
-    assert order_of_names([*forms, "?x1 met ?x0"]) == ()
+    many = 100 * forms
+    assert order_of_names([*many, "?x1 met ?x0"]) == NAMES[:3]  # one of the 101 that have two names
+    assert order_of_names([*many, "?x1 met ?x0", "?x1 saw ?x0"]) == ()  # two of 102: others say nothing of an order
+    assert order_of_names([*many, "?x2 met ?x1\n?x1 saw ?x0 and ?x1"]) == NAMES[:3]  # the longest may be the odd one
+    assert order_of_names([*many, "?x9 met ?x1, ?x0 and ?x2"]) == NAMES[:3]
     assert order_of_names([*forms, "?x0 met ?x1\n?x1 met ?x0"]) == ()  # in order as a whole, and not in its lines
     assert order_of_names(["?x0 ran"]) == order_of_names([]) == ()  # one name has no order
 
@@ -114,6 +118,45 @@ def test_without_an_order_names_are_as_the_model_says(small_config: config.Confi
     parser = Parser(build(settings, VOCAB), VOCAB, "sparql", settings)
     parser.run_model = lambda *inputs: says(chain(*NAMES[:3]), likely)
     assert parser.parse_tokens([TOKENS])[0].graph.nodes == chain("?x2", "?x1", "?x0").nodes
+
+
+def test_a_node_without_edges_takes_no_name(parser: Parser) -> None:
+    """It is in no form: whatever it says of ?x0, the variables are ?x0 and ?x1."""
+    edges = (Edge(0, "agent", 1), Edge(1, "theme", 2))
+    graph = Graph(("?x0", "ns:met", "?x1", "select_?x0"), edges, (0, 1, 3, 4))
+    assert parser.names is not None and parser.names.are_in_order(graph)
+    wrong = replace(graph, nodes=("?x2", "ns:met", "?x1", "select_?x0"))
+    numbers, log_probs = parser.vocab.node_numbers, torch.zeros(len(TOKENS), parser.vocab.sizes[1])
+    assert parser.names.likeliest_in_order(wrong, log_probs) == {0: numbers["?x0"], 3: numbers["?x1"]}
+
+
+@pytest.mark.parametrize(("variables", "renamed"), [(6, True), (7, False)])
+def test_of_many_variables_the_names_stay(variables: int, renamed: bool, small_config: config.Config) -> None:
+    names = tuple(f"?x{number}" for number in range(variables))
+    labels = [label for number, name in enumerate(reversed(names)) for label in (name, f"ns:c{number}")]
+    edges = tuple(Edge(2 * number, "agent", 2 * number + 1) for number in range(variables))
+    graph = Graph(tuple(labels), edges, tuple(range(len(labels))))
+    vocab = replace(Vocabulary.of([Example(("a",) * len(labels), graph)]), names=names)
+    known = Names(vocab.variables, vocab, lambda graph: " ".join(graph.nodes))
+    assert known.are_in_order(graph) != renamed  # ?x5 is mentioned first
+    if renamed:
+        assert known.likeliest_in_order(graph, torch.zeros(len(labels), vocab.sizes[1])) == {
+            2 * number: vocab.node_numbers[name] for number, name in enumerate(names)
+        }
+
+
+def test_a_run_learns_the_order_if_variables_are_alike(tmp_path: Path, small_config: config.Config) -> None:
+    def example(first: str, second: str) -> Example:
+        graph = Graph((first, "ns:met", second), (Edge(0, "agent", 1), Edge(1, "theme", 2)))
+        return Example(("who", "met", "whom"), graph, sparql.write(graph))
+
+    source = Source("two", ("train",), lambda split: [example("?x0", "?x1")] * 4, "sparql")
+    few = [("train", "steps", 2), ("train", "batch", 2), ("align", "supervision", "weak")]
+    for variables, names in (("named", ()), ("alike", NAMES[:2])):
+        settings = config.override(small_config, [*few, ("align", "variables", variables)])
+        train(settings, source, tmp_path / variables)
+        path = tmp_path / variables / "vocab.json"
+        assert Vocabulary.from_json(path.read_text()).names == names
 
 
 def test_a_graph_that_can_not_be_written_keeps_its_names(parser: Parser) -> None:

@@ -67,8 +67,8 @@ def one_at_a_time(dist: GraphDistribution, target: Target, best: Tensor) -> Tens
 def looked_at(parser: Parser, examples: list[Example]) -> dict[str, dict[str, int]]:
     settings = parser.config.align
     ways: dict[str, Callable[[GraphDistribution, Target, Tensor], Tensor]] = {
-        "one pair, twice": lambda *given: one_at_a_time(*given[:2], infer(*given, swaps=0)),
-        "one or two pairs, twice": lambda *given: infer(*given, swaps=2),
+        "one pair, twice": lambda dist, target, keys: one_at_a_time(dist, target, infer(dist, target, keys, swaps=0)),
+        "one or two pairs, twice": lambda dist, target, keys: infer(dist, target, keys, swaps=2),
     }
 
     def infer(dist: GraphDistribution, target: Target, keys: Tensor, swaps: int) -> Tensor:
