@@ -8,7 +8,8 @@ and not on words as "'s", "and" or "What", nor on names. questions: where both h
 of all nodes that are on the layer which has more of them. All of that of the first 20,000 training questions. train,
 dev: exact match. nodes, edges: of dev, how often all nodes are right, and all edges where they are. In places.json the
 records of the paper's size, and of small models on MCD1 itself, have test instead of dev, and some have blind:
-label-blind match on the same.
+label-blind match on the same. train_chains: exact match on the training questions with two variables or more and a pair
+of other nodes of equal label.
 """
 
 from __future__ import annotations
