@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lagr.errors import GraphError
@@ -50,7 +51,9 @@ class Graph:
             raise GraphError("an edge is (source, label, target)") from None
         if self.slots is not None:
             object.__setattr__(self, "slots", tuple(self.slots))
-        _check(self)
+        _check_labels(self.nodes)
+        _check_edges(self)
+        _check_slots(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and isomorphic(self, other)
@@ -58,8 +61,22 @@ class Graph:
     def __hash__(self) -> int:
         return hash(frozenset(_labelled_edges(self).items()))
 
+    # Millions of graphs are made by these two: what stays was checked before.
+
     def with_slots(self, slots: Sequence[int] | None) -> Graph:
-        return replace(self, slots=None if slots is None else tuple(slots))
+        new = copy(self)
+        object.__setattr__(new, "slots", None if slots is None else tuple(slots))
+        _check_slots(new)
+        return new
+
+    def with_labels(self, labels: Sequence[str]) -> Graph:
+        """The same graph with these labels for its nodes."""
+        if len(labels) != len(self.nodes):
+            raise GraphError(f"{len(self.nodes)} nodes but {len(labels)} labels; every node has one label")
+        new = copy(self)
+        object.__setattr__(new, "nodes", tuple(labels))
+        _check_labels(new.nodes)
+        return new
 
     def at_tokens(self, graph_layers: int) -> Graph:
         """The graph with tokens for slots, as forms have them; without any where two nodes share a token."""
@@ -175,11 +192,14 @@ def _labelled_edges(graph: Graph) -> Counter[tuple[str, str, str]]:
     return Counter((graph.nodes[e.source], e.label, graph.nodes[e.target]) for e in graph.edges)
 
 
-def _check(graph: Graph) -> None:
-    count = len(graph.nodes)
-    for number, label in enumerate(graph.nodes):
+def _check_labels(labels: Sequence[str]) -> None:
+    for number, label in enumerate(labels):
         if not isinstance(label, str) or not label:
             raise GraphError(f"node {number} has the label {label!r}; a label is a string that is not empty")
+
+
+def _check_edges(graph: Graph) -> None:
+    count = len(graph.nodes)
     taken: set[tuple[int, int]] = set()
     for edge in graph.edges:
         if not isinstance(edge.label, str) or not edge.label:
@@ -190,6 +210,10 @@ def _check(graph: Graph) -> None:
         if (edge.source, edge.target) in taken:
             raise GraphError(f"there are two edges from node {edge.source} to node {edge.target}; one is possible")
         taken.add((edge.source, edge.target))
+
+
+def _check_slots(graph: Graph) -> None:
+    count = len(graph.nodes)
     if graph.slots is not None:
         if len(graph.slots) != count:
             raise GraphError(f"{count} nodes but {len(graph.slots)} slots; every node has one slot")

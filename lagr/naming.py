@@ -92,7 +92,7 @@ class Names:
             nodes = list(graph.nodes)
             for node, k in zip(variables, way, strict=True):
                 nodes[node] = names[k]
-            if self.are_in_order(replace(graph, nodes=tuple(nodes))):
+            if self.are_in_order(graph.with_labels(nodes)):
                 return {slot: labels[k] for slot, k in zip(slots, way, strict=True)}
         return {}
 

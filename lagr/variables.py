@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from lagr.graph import OR, Graph
 
@@ -22,7 +21,7 @@ def nameless(label: str) -> str:
 
 def without_names(graph: Graph) -> Graph:
     """The graph in which all variables have one label."""
-    return replace(graph, nodes=tuple(map(nameless, graph.nodes)))
+    return graph.with_labels(tuple(map(nameless, graph.nodes)))
 
 
 def mentioned(form: str) -> tuple[str, ...]:

@@ -95,3 +95,16 @@ def test_json_round_trip(graph: Graph) -> None:
 def test_a_graph_that_is_none_says_why(build: object, complaint: str) -> None:
     with pytest.raises(GraphError, match=complaint.replace("[", r"\[")):
         build()  # type: ignore[operator]
+
+
+def test_what_changes_of_a_graph_is_checked_and_the_rest_stays() -> None:
+    graph = Graph(("a", "b"), (Edge(0, "e", 1),), (3, 1))
+    assert graph.with_labels(["c", "a"]) == Graph(("c", "a"), (Edge(0, "e", 1),))
+    assert graph.with_labels(["c", "a"]).slots == (3, 1) and graph.nodes == ("a", "b")
+    assert graph.with_slots([0, 2]).slots == (0, 2) and graph.slots == (3, 1) and graph.with_slots(None).slots is None
+    for wrong in (["a"], ["a", ""], ["a", 1]):
+        with pytest.raises(GraphError):
+            graph.with_labels(wrong)  # type: ignore[arg-type]
+    for slots in ((0,), (0, 0), (0, -1), (0, True)):
+        with pytest.raises(GraphError):
+            graph.with_slots(slots)
