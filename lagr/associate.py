@@ -22,6 +22,7 @@ from lagr.matching import best_assignment
 from lagr.variables import ANY
 
 ROUNDS = 6
+AT_ONCE = 4096  # sentences, whose gains are in memory together
 LEAST = 1e-6  # a probability that a logarithm can be taken of
 GIVES = 0.15  # of what a word gives: the share from which on it may mention a label
 
@@ -46,8 +47,8 @@ def associated_alignments(
     labels = sorted({label for example in examples for label in example.graph.nodes})
     rank = {label: number / len(labels) for number, label in enumerate(labels)}
 
-    alignments = []
-    for example in examples:
+    def gain_of(example: Example) -> tuple[np.ndarray, list[int]]:
+        """What each node gains in each slot, and the variables without names, in the order of their neighbours."""
         nodes, tokens = example.graph.nodes, [word.lower() for word in example.tokens]
         gain = np.log([[probability(w, s) + LEAST for w in tokens] for s in nodes], dtype=np.float32)
         gain = gain.reshape(len(nodes), len(tokens))
@@ -61,12 +62,30 @@ def associated_alignments(
         gain += 1e-3 * np.array([rank[s] for s in nodes], dtype=np.float32)[:, None] * layer
         variables = [j for j in by_neighbours(example.graph) if nodes[j] == ANY] if ANY in nodes else []
         gain[variables] -= certain * (layer < graph_layers - 1)
-        size = torch.tensor([len(nodes)]), torch.tensor([gain.shape[1]])
-        slots = best_assignment(torch.from_numpy(gain)[None, None], *size)[0, 0].tolist()
-        for j, slot in zip(variables, sorted(slots[j] for j in variables), strict=True):
-            slots[j] = slot  # nothing tells them apart yet but what they are connected with
-        alignments.append(slots)
+        return gain, variables
+
+    alignments = []
+    for at in range(0, len(examples), AT_ONCE):
+        some = [gain_of(example) for example in examples[at : at + AT_ONCE]]
+        for slots, (_, variables) in zip(_assigned([gain for gain, _ in some]), some, strict=True):
+            for j, slot in zip(variables, sorted(slots[j] for j in variables), strict=True):
+                slots[j] = slot  # nothing tells them apart yet but what they are connected with
+            alignments.append(slots)
     return alignments
+
+
+def _assigned(gains: Sequence[np.ndarray]) -> list[list[int]]:
+    """The best slots of the nodes of each problem; those of one size are solved together."""
+    of_size: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, gain in enumerate(gains):
+        of_size[gain.shape].append(number)
+    found: list[list[int]] = [[] for _ in gains]
+    for size, numbers in of_size.items():
+        problems = torch.from_numpy(np.stack([gains[number] for number in numbers]))[:, None]
+        slots = best_assignment(problems, *(torch.full((len(numbers),), length) for length in size))
+        for number, its in zip(numbers, slots[:, 0].tolist(), strict=True):
+            found[number] = its
+    return found
 
 
 def label_probabilities(examples: Sequence[Example], rounds: int = ROUNDS) -> dict[tuple[str, str], float]:
