@@ -203,8 +203,8 @@ CFQ = Table(
             "table 2",
             settings=FROM_COUNTS,
         ),
-        # From counts, asking where a variable is, and not which one. Chosen in small models, which learn faster so; two
-        # things differ from the row above, and what each does was not measured at this size.
+        # From counts, asking where a variable is, and not which one. Chosen in small models, which learn faster so;
+        # layers begin smaller than in the row …-counts, too, and what each does was not measured at this size.
         *_cfq(
             K1,
             "weak, K = 1, from counts, variables alike",
