@@ -16,7 +16,7 @@ from lagr import draw, results
 from lagr.draw import PALETTE
 from lagr.errors import DataError
 from lagr.graph import Graph
-from lagr.plots import FAINT, GRID, picture
+from lagr.plots import FAINT, GRID, picture, write_picture
 from lagr.rows import ROWS, Figure, Row
 
 if TYPE_CHECKING:
@@ -205,8 +205,10 @@ def report(rows: Found, images: Path) -> str:
     """All of it, as Markdown; the pictures are written into `images`."""
     parts = []
     if by_category(rows):
-        (file,) = write({"categories": category_plot(rows)}, images)
-        parts += ["## By category", category_table(rows), f"Every seed: {file}"]
+        parts += ["## By category", category_table(rows)]
+        images.mkdir(parents=True, exist_ok=True)
+        if write_picture(file := images / "categories.svg", lambda: category_plot(rows)):
+            parts.append(f"Every seed: {file}")
     parts += ["## Errors", "Share of the wrong sentences, in per cent.", error_table(rows)]
     if convergence := convergence_table(rows):
         parts += ["## Convergence", convergence]

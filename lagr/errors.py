@@ -5,6 +5,7 @@ LagrError                 the command line prints it and exits with status 1, wi
 ├── DataError             a file or a row of data that can't be used
 │   └── FormError         a logical form or query that can't be read, or a graph that can't be written as one
 ├── ConfigError           an unknown key, a value of the wrong kind, settings that don't fit together
+│   └── NoPlotsError      a picture of numbers, without the extra that draws it
 ├── RunError              a run folder that is missing, taken, or of another version; a run that can't go on
 │   └── StoppedError      a run was asked to stop; everything is saved
 └── StoreError            a store of triples that can't be opened, reached or understood
@@ -31,6 +32,10 @@ class FormError(DataError):
 
 
 class ConfigError(LagrError):
+    pass
+
+
+class NoPlotsError(ConfigError):
     pass
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lagr.draw import PALETTE
-from lagr.errors import ConfigError, DataError, LagrError
+from lagr.errors import ConfigError, DataError, LagrError, NoPlotsError
 
 Row = dict[str, Any]
 AXES = {"tokens": "N, tokens", "graph_layers": "L, graph layers", "candidates": "K, candidates", "seeds": "S, seeds"}
@@ -52,7 +52,7 @@ def picture(paint: Callable[[Any], None], width: float, height: float, colours: 
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("pictures of numbers need matplotlib; pip install 'lagr[plots]'") from None
+        raise NoPlotsError("pictures of numbers need matplotlib; pip install 'lagr[plots]'") from None
     style: Any = {
         "svg.hashsalt": "lagr", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
         "axes.edgecolor": FAINT[0], "axes.labelcolor": INK[0], "text.color": INK[0], "xtick.color": INK[0],
@@ -65,6 +65,16 @@ def picture(paint: Callable[[Any], None], width: float, height: float, colours: 
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     return _for_dark_pages_too(drawn.getvalue(), colours)
+
+
+def write_picture(file: Path, draw: Callable[[], str]) -> bool:
+    """Whether it could be drawn. Where the extra is missing that is said, and the figures are there all the same."""
+    try:
+        file.write_text(draw(), encoding="utf-8")
+    except NoPlotsError as error:
+        print(f"lagr: {file} was not drawn: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def svg(rows: list[Row], machine: str) -> str:

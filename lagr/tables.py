@@ -16,7 +16,7 @@ from typing import Any
 from lagr import analyse, results
 from lagr.draw import PALETTE
 from lagr.errors import ConfigError, LagrError
-from lagr.plots import FAINT, GRID, INK, picture
+from lagr.plots import FAINT, GRID, INK, picture, write_picture
 from lagr.rows import COGS, ROWS, TABLES, Figure, Row, Table
 
 NOT_RUN = "not run yet"
@@ -151,7 +151,7 @@ def write(table: Table, folder: Path) -> None:
     """The table and its plot, beside the results they are made from."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{table.name}.md").write_text(markdown(table, folder) + "\n", encoding="utf-8")
-    (folder / f"{table.name}.svg").write_text(plot(table, folder), encoding="utf-8")
+    write_picture(folder / f"{table.name}.svg", lambda: plot(table, folder))
 
 
 def _section(table: Table) -> Callable[[Path, Path], str]:

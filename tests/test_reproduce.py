@@ -279,6 +279,19 @@ def test_runs_made_elsewhere_become_a_result(tmp_path: Path, capsys: pytest.Capt
     assert status == 1 and "give the folder of a finished run" in err
 
 
+def test_without_matplotlib_there_are_the_figures_without_the_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    folder, where = write_reports(tmp_path / "run", rows_of(BEST)[0], [80.0, 82.0]), str(tmp_path / "results")
+    status, out, err = lagr("reproduce", BEST, "--from", str(folder), "--results", where, capsys=capsys)
+    assert status == 0 and "**81.0 ± 1.4**" in out and "**81.0 ± 1.4**" in (Path(where) / "cogs-table.md").read_text()
+    assert re.fullmatch(r"lagr: .*cogs-table\.svg was not drawn: .*pip install 'lagr\[plots\]'\n", err)
+    status, out, err = lagr("analyse", BEST, "--results", where, "--out", str(tmp_path / "pictures"), capsys=capsys)
+    assert status == 0 and "## By category" in out and "categories.svg" not in out
+    assert "categories.svg was not drawn" in err and not list(tmp_path.rglob("*.svg"))
+
+
 def test_a_dry_run_says_what_is_left_and_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row, folder = rows_of(BEST)[0], tmp_path / "results"
     job = reproduce.plan([row], (), None, folder, tmp_path / "runs")[0]
