@@ -27,6 +27,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from operator import or_
 
 import numpy as np
 from scipy.optimize import nnls
@@ -261,10 +263,16 @@ class Descriptions:
             place, given = [-1 if is_so else at for at, is_so in zip(place, counts, strict=True)], set()
         gives = [token in self.giving and at not in given for at, token in enumerate(tokens)]
         ends = sorted({at + 1 for at, is_so in zip(place, counts, strict=True) if not is_so}, reverse=True)
+        # Sets of nodes are numbers, a bit for each: there are many pairs of ends to look at.
+        on = [0] * len(tokens)
+        for node, at in enumerate(place):
+            if at >= 0:
+                on[at] |= 1 << node
+        before, givers = [0, *accumulate(on, or_)], [0, *accumulate(gives)]
         for head, label in enumerate(graph.nodes):
             if label not in self.heads:
                 continue
-            if found := self._described(place, ends, gives, _hanging(graph, head), [head] * counts[head]):
+            if found := _described(before, givers, ends, _hanging(graph, head), [head] * counts[head]):
                 start, end, nodes = found
                 kind = THING if counts[head] else COMPLEMENT, self.class_of(tokens[start])
                 yield Part(row, start, end, head, nodes, kind)
@@ -272,46 +280,43 @@ class Descriptions:
                 at = place[head]
                 yield Part(row, at, at + 1, head, frozenset([head]), (NAME, self.class_of(label)))
 
-    def _described(
-        self, place: list[int], ends: list[int], gives: list[bool], hanging: list[set[int]], own: list[int]
-    ) -> tuple[int, int, frozenset[int]] | None:
-        """The longest run of words that describes a node: its ends, and the nodes.
-
-        place: the token of every node; −1: anywhere. ends: where it may end, the last one first. gives: which tokens
-        may give a label that counts, and are not known to. hanging: what hangs on the node. own: itself, if this gives
-        it.
-        """
-        # Sets of nodes are numbers, a bit for each: there are many pairs of ends to look at.
-        before, givers = [0], [0]  # of every token: the nodes on those before it, and how many of these may give one
-        for token, is_giver in enumerate(gives):
-            before.append(before[-1] | _bits(node for node, at in enumerate(place) if at == token))
-            givers.append(givers[-1] + is_giver)
-        parts, placed, head = [_bits(part) for part in hanging], before[-1], _bits(own)
-        best: tuple[int, int, int] | None = None
-        for start, is_giver in enumerate(gives):
-            if before[start] == before[start + 1] and not is_giver:
-                continue
-            for end in ends:
-                if end > start + LONGEST:
-                    continue
-                if end <= start or (best and end - start <= best[1] - best[0]):
-                    break
-                within, inside = before[end] & ~before[start], head
-                for part in parts:
-                    if part & within:
-                        inside |= part
-                if within & ~inside or inside & placed & ~within:
-                    continue
-                nameless = (inside & ~placed).bit_count() + 1 - len(own)
-                if len(own) < inside.bit_count() < len(place) and givers[end] - givers[start] == nameless:
-                    best = start, end, inside
-        if best is None:
-            return None
-        return *best[:2], frozenset(node for node in range(len(place)) if best[2] >> node & 1)
-
     def _exchanged(self, site: Part[Kind], other: Part[Kind]) -> Example:
         new = exchanged(self.examples, site, other, self.layers, slots=not self.guessed)
         return replace(new, graph=replace(new.graph, nodes=self._merged(new.graph.nodes)))
+
+
+def _described(
+    before: list[int], givers: list[int], ends: list[int], hanging: list[set[int]], own: list[int]
+) -> tuple[int, int, frozenset[int]] | None:
+    """The longest run of words that describes a node: its ends, and the nodes.
+
+    before: of every token, the nodes on those before it, a bit for each; some nodes may be anywhere. givers: how many
+    of the tokens before it may give a label that counts, and are not known to. ends: where the run may end, the last
+    one first. hanging: what hangs on the node. own: itself, if this gives it.
+    """
+    parts, placed, head = [_bits(part) for part in hanging], before[-1], _bits(own)
+    nodes = 1 + sum(map(len, hanging))
+    best: tuple[int, int, int] | None = None
+    for start in range(len(before) - 1):
+        if before[start] == before[start + 1] and givers[start] == givers[start + 1]:
+            continue
+        for end in ends:
+            if end > start + LONGEST:
+                continue
+            if end <= start or (best and end - start <= best[1] - best[0]):
+                break
+            within, inside = before[end] & ~before[start], head
+            for part in parts:
+                if part & within:
+                    inside |= part
+            if within & ~inside or inside & placed & ~within:
+                continue
+            nameless = (inside & ~placed).bit_count() + 1 - len(own)
+            if len(own) < inside.bit_count() < nodes and givers[end] - givers[start] == nameless:
+                best = start, end, inside
+    if best is None:
+        return None
+    return *best[:2], frozenset(node for node in range(nodes) if best[2] >> node & 1)
 
 
 def _bits(nodes: Iterable[int]) -> int:

@@ -247,7 +247,7 @@ def phrases(example: Example, row: int, graph_layers: int) -> Iterator[Phrase]:
     for head in sorted(entered):
         start = place[head]
         for end in sorted({at + 1 for at in place if start <= at < start + LONGEST_PHRASE}, reverse=True):
-            nodes = frozenset(node for node, at in enumerate(place) if start <= at < end)
+            nodes = frozenset([node for node, at in enumerate(place) if start <= at < end])
             if _is_closed(graph.edges, nodes, head):
                 yield Phrase(row, start, end, head, nodes, Kind(example.tokens[start], graph.nodes[head]))
                 break
@@ -256,15 +256,15 @@ def phrases(example: Example, row: int, graph_layers: int) -> Iterator[Phrase]:
 def _is_closed(edges: Sequence[Edge], nodes: Collection[int], head: int) -> bool:
     """Whether no edge leads out of the nodes, all that lead in lead to the head, and the nodes hang together."""
     within = []
-    for edge in edges:
-        if edge.source in nodes:
-            if edge.target not in nodes or edge.target == head:
+    for source, _, target in edges:
+        if source in nodes:
+            if target not in nodes or target == head:
                 return False
-            within.append(edge)
-        elif edge.target in nodes and edge.target != head:
+            within.append((source, target))
+        elif target in nodes and target != head:
             return False
     reached, before = {head}, 0
     while len(reached) > before:
         before = len(reached)
-        reached |= {end for e in within if e.source in reached or e.target in reached for end in (e.source, e.target)}
+        reached |= {end for ends in within if not reached.isdisjoint(ends) for end in ends}
     return reached == nodes
