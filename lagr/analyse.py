@@ -206,7 +206,6 @@ def report(rows: Found, images: Path) -> str:
     parts = []
     if by_category(rows):
         parts += ["## By category", category_table(rows)]
-        images.mkdir(parents=True, exist_ok=True)
         if write_picture(file := images / "categories.svg", lambda: category_plot(rows)):
             parts.append(f"Every seed: {file}")
     parts += ["## Errors", "Share of the wrong sentences, in per cent.", error_table(rows)]

@@ -25,9 +25,7 @@ from lagr.model import GraphDistribution
 from lagr.variables import is_variable, mentioned
 from lagr.vocab import Vocabulary
 
-NEARLY_ALL = (
-    0.99  # of the training forms with several variables: the share that must have an order for parses to keep it
-)
+NEARLY_ALL = 0.99  # of the training forms with several variables: the share that must have an order, to be kept to
 MOST_VARIABLES = 6  # whose namings, n! or more, are gone through
 
 

@@ -70,10 +70,12 @@ def picture(paint: Callable[[Any], None], width: float, height: float, colours: 
 def write_picture(file: Path, draw: Callable[[], str]) -> bool:
     """Whether it could be drawn. Where the extra is missing that is said, and the figures are there all the same."""
     try:
-        file.write_text(draw(), encoding="utf-8")
+        drawn = draw()
     except NoPlotsError as error:
         print(f"lagr: {file} was not drawn: {error}", file=sys.stderr)
         return False
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(drawn, encoding="utf-8")
     return True
 
 

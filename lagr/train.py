@@ -110,9 +110,7 @@ def train(
             for folder, its_config in zip(folders, configs, strict=True):
                 folder.mkdir(exist_ok=True)
                 runs.write_config(folder, its_config, source.formalism, data, why, encoder)
-        for (
-            folder
-        ) in folders:  # also of a run that is resumed: it may have begun before there was all that there is now
+        for folder in folders:  # of a resumed run too: it may have begun before there was all that there is now
             runs.write_text(folder / runs.VOCAB, vocab.to_json())
         reports = trainer.run()
     if failed := sum(report["failed"] for report in reports):
