@@ -144,7 +144,11 @@ class Train:
     save_every: int = option(1000, "steps between two checkpoints for --resume")
     device: str = option("auto", "auto: the GPU where there is one", ("auto", "cpu", "cuda"))
     threads: int = option(0, "threads of the CPU that a step takes; 0: as many as torch would")
-    precision: str = option("auto", "auto: bf16 on the GPU, float32 on the CPU", ("auto", "float32", "bf16"))
+    precision: str = option(
+        "auto",
+        "auto: bf16 on the GPU, float32 on the CPU; a CPU needs instructions for bf16, which pays for wide models",
+        ("auto", "float32", "bf16"),
+    )
     restart_below: float = option(0.0, "restart with a new seed when the training accuracy (%) ends below; 0: never")
     restart_after: float = option(1.0, "share of the steps after which the training accuracy is looked at")
     restarts: int = option(10, "how many restarts at most")

@@ -433,9 +433,18 @@ def choose_device(wanted: str) -> str:
 
 
 def uses_bf16(precision: str, device: str) -> bool:
-    if precision == "bf16" and device == "cpu":
-        raise ConfigError("train.precision = bf16 is for the GPU; on a CPU it is about ten times slower than float32")
-    return device == "cuda" and precision != "float32"
+    if precision == "bf16" and device == "cpu" and not cpu_multiplies_bf16():
+        raise ConfigError(
+            "train.precision = bf16: this CPU has no instructions for it (AVX-512 BF16 or AMX) that PyTorch knows of; "
+            "without them it is about ten times slower than float32, which auto takes"
+        )
+    return precision == "bf16" or (device == "cuda" and precision == "auto")
+
+
+def cpu_multiplies_bf16() -> bool:
+    ask = getattr(torch.cpu, "get_capabilities", dict)  # an older PyTorch may not have it
+    capabilities: dict[str, object] = ask()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def machine(device: str) -> str:

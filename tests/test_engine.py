@@ -99,6 +99,24 @@ def test_a_gpu_takes_the_steps_that_a_cpu_takes(
     torch.testing.assert_close(other.engine.loss_sums.cpu(), one.engine.loss_sums, rtol=off, atol=0)
 
 
+@pytest.mark.parametrize("supervision", ["strong", "weak"])
+def test_bf16_takes_the_steps_that_float32_takes(
+    tmp_path: Path, small_config: Config, mini: Source, supervision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, of whatever kind: one without instructions for it gives the same, slowly."""
+    monkeypatch.setattr("lagr.train.cpu_multiplies_bf16", lambda: True)
+    changes = [("align", "supervision", supervision), ("align", "noise", 0.0), ("train", "device", "cpu")]
+    exact = config.override(small_config, changes)
+    rounded = config.override(exact, [("train", "precision", "bf16")])
+    one, other = (trainer(settings, mini, [3, 8], tmp_path) for settings in (exact, rounded))
+    assert other.engine.model.node_scorer.weight.dtype == torch.bfloat16
+    for _ in range(10):
+        one._take_step()
+        other._take_step()
+    assert not torch.equal(other.engine.loss_sums, one.engine.loss_sums)
+    torch.testing.assert_close(other.engine.loss_sums, one.engine.loss_sums, rtol=0.03, atol=0)
+
+
 def test_several_seeds_end_with_a_model_each(tmp_path: Path, small_config: Config, mini: Source) -> None:
     settings = config.override(small_config, [("train", "steps", 8), ("train", "seed", 4)])
     reports = train(settings, mini, tmp_path / "run", seeds=2)

@@ -348,16 +348,22 @@ def test_a_graph_too_large_for_its_slots_names_the_sentence(graph: Graph, compla
     assert "too short" in str(caught.value) and complaint in str(caught.value)
 
 
-def test_bf16_on_a_cpu_is_refused(tmp_path: Path, small_config: Config, mini: Source) -> None:
-    with pytest.raises(ConfigError, match="for the GPU"):
+def test_bf16_on_a_cpu_that_cannot_multiply_it_is_refused(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lagr.train.cpu_multiplies_bf16", lambda: False)
+    with pytest.raises(ConfigError, match="no instructions for it"):
         train(
             config.override(small_config, [("train", "precision", "bf16"), ("train", "device", "cpu")]),
             mini,
             tmp_path / "r",
         )
-    if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="no GPU"):
-            train(config.override(small_config, [("train", "device", "cuda")]), mini, tmp_path / "s")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_training_on_a_gpu_that_is_not_there_is_refused(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    with pytest.raises(ConfigError, match="no GPU"):
+        train(config.override(small_config, [("train", "device", "cuda")]), mini, tmp_path / "s")
 
 
 def test_nothing_in_a_run_folder_is_pickled(small_run: Path) -> None:
