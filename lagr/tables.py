@@ -17,7 +17,7 @@ from lagr import analyse, results
 from lagr.draw import PALETTE
 from lagr.errors import ConfigError, LagrError
 from lagr.plots import FAINT, GRID, INK, picture, write_picture
-from lagr.rows import COGS, ROWS, TABLES, Figure, Row, Table
+from lagr.rows import CLAIMS, COGS, ROWS, TABLES, Figure, Row, Table
 
 NOT_RUN = "not run yet"
 OURS, THEIRS = PALETTE[0], PALETTE[1]
@@ -60,6 +60,35 @@ def difference(ours: Figure, paper: Figure) -> str:
     """Between two means: in the paper's standard deviations, or in points where it has none."""
     points = ours.mean - paper.mean
     return f"{points / paper.deviation:+.1f} sd" if paper.deviation else f"{points:+.1f} points"
+
+
+def claims(folder: Path) -> str:
+    """The rows that the paper makes its claims with: is our mean within one of its standard deviations of its mean?"""
+    head = ["row", "the paper", "ours", "label-blind", "reached", "seeds × steps"]
+    lines = [head, ["---"] * len(head)]
+    for name, unlike in CLAIMS.items():
+        row, table = ROWS[name]
+        paper, result = row.paper[table.split], results.read(folder, row)
+        ours = results.figure(results.values(result, table.split)) if result else None
+        cells = [f"{table.title}: {row.what}" + (f" (*{unlike}*)" if unlike else ""), paper.text()]
+        if result and ours:
+            blind = results.figure(results.values(result, table.split, "blind")) if "blind" in table.measures else None
+            cells += [f"**{ours.text()}**", blind.text() if blind else "–", reached(ours, blind, paper)]
+            cells.append(f"{_seeds(result)} × {_steps(result)}")
+        else:
+            cells += [NOT_RUN, "", "", ""]
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def reached(ours: Figure, blind: Figure | None, paper: Figure) -> str:
+    """Whether a mean is within one deviation of the paper's, or above that. The paper's figures for CFQ are blind."""
+    spread = paper.deviation or 0
+    if ours.mean > paper.mean + spread:
+        return f"above, {difference(ours, paper)}"
+    if ours.mean >= paper.mean - spread:
+        return "yes"
+    return "yes, label-blind" if blind and blind.mean >= paper.mean - spread else f"**no**, {difference(ours, paper)}"
 
 
 def _text(result: results.Result, split: str, measure: str, digits: int) -> str:
@@ -164,6 +193,10 @@ def _section(table: Table) -> Callable[[Path, Path], str]:
     return section
 
 
+def _claims(folder: Path, images: Path) -> str:
+    return claims(folder)
+
+
 def _categories(folder: Path, images: Path) -> str:
     rows = analyse.found(folder, COGS.rows)
     drawn = stamped(analyse.category_plot(rows), analyse.by_category(rows))
@@ -181,6 +214,7 @@ def _convergence(folder: Path, images: Path) -> str:
 
 
 SECTIONS: dict[str, Callable[[Path, Path], str]] = {
+    "claims": _claims,
     **{name: _section(table) for name, table in TABLES.items()},
     "cogs-categories": _categories,
     "cogs-errors": _errors,

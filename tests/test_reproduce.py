@@ -21,7 +21,7 @@ from lagr.cli import main
 from lagr.datasets import Example
 from lagr.graph import Graph, blindly_isomorphic
 from lagr.parser import Parser
-from lagr.rows import CFQ_BEYOND, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+from lagr.rows import CFQ_BEYOND, CLAIMS, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
 from lagr.vocab import Vocabulary
 
 ROOT = Path(__file__).parent.parent
@@ -323,6 +323,36 @@ def test_the_table_gives_every_seed_its_due(tmp_path: Path) -> None:
            "fitted their training data; without it: 83.0 ± 1.4." in table  # fmt: skip
     assert table.count(tables.NOT_RUN) == len(COGS.rows) - 1
     assert results.seconds(result) == 120  # two together, then one
+
+
+@pytest.mark.parametrize(
+    ("ours", "blind", "paper", "verdict"),
+    [
+        (62.6, None, (65.2, 2.6), "yes"),
+        (62.5, 62.6, (65.2, 2.6), "yes, label-blind"),
+        (50.1, 51.5, (65.2, 2.6), "**no**, -5.8 sd"),
+        (67.8, 70.0, (65.2, 2.6), "yes"),
+        (53.6, None, (39.0, 9.1), "above, +1.6 sd"),
+        (98.8, 99.3, (99.7, 0.0), "**no**, -0.9 points"),
+        (37.0, None, (53.0, None), "**no**, -16.0 points"),
+    ],
+)
+def test_a_row_is_reached_within_a_deviation_of_the_papers(
+    ours: float, blind: float | None, paper: tuple[float, float | None], verdict: str
+) -> None:
+    assert tables.reached(Figure(ours), None if blind is None else Figure(blind), Figure(*paper)) == verdict
+
+
+def test_the_table_of_claims_says_what_was_not_run(tmp_path: Path) -> None:
+    assert tables.claims(tmp_path).count(tables.NOT_RUN) == len(CLAIMS)
+    row = rows_of("cfq-weak-transformer-sh-k1")[0]
+    job = reproduce.plan([row], (), None, tmp_path, tmp_path / "runs")[0]
+    reports = [fake_report(row, seed, exact) for seed, exact in enumerate((65.0, 63.0))]
+    for report in reports:
+        report["evaluation"]["test"]["blind"] = 66.0
+    reproduce.record(job, reports, "abc", None)
+    (line,) = (line for line in tables.claims(tmp_path).splitlines() if line.startswith("| CFQ: weak, K = 1, MCD1 |"))
+    assert "| **64.0 ± 1.4** | 66.0 ± 0.0 | yes | 2 × 750,000 |" in line
 
 
 def test_accuracy_without_unseen_words_is_of_the_other_rows() -> None:

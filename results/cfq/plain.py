@@ -5,7 +5,7 @@ python results/cfq/plain.py DATA SEED [K SIGMA]        DATA/cfq is what `results
 Nothing of lagr takes part but the data and the way from a graph to its query. K = 1 with noise of up to σ = 0.001 if
 not told otherwise, float32, a marker before and after every question, the square assignment problem in which null is
 assigned too (SciPy), scorers that are given every vector twice, sums over slots and pairs, Adam, clipping at 1. The
-sizes are those of the small models in docs/reproduction.md, which take 200 steps of warm-up and 5,000 in all. A batch
+sizes are those of the small models in docs/mcd1.md, which take 200 steps of warm-up and 5,000 in all. A batch
 has questions of one length.
 """
 
