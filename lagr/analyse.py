@@ -152,7 +152,8 @@ def convergence_table(rows: Found) -> str:
 def pictures_of(parser: Parser, examples: Sequence[Example], count: int = 3) -> dict[str, str]:
     """Name → picture: some sentences that are parsed right, as parsed, and some that are not, under their gold graph.
 
-    Where gold graphs have no slots, they are placed as the model finds likeliest: its learned alignment.
+    Gold graphs are placed as the model finds likeliest: its learned alignment. Those with labels that it does not know
+    can't be, and are not drawn.
     """
     short = [example for example in examples if len(example.tokens) <= LONGEST]
     if not short:
@@ -164,7 +165,8 @@ def pictures_of(parser: Parser, examples: Sequence[Example], count: int = 3) -> 
         right = parse.form == example.form if example.form is not None else parse.graph == example.graph
         assert parse.graph is not None  # it may be missing where forms are written, not graphs labelled
         kind = "right" if right else "wrong"
-        if seen[kind] == count or len(parse.graph.edges) > 4 * len(parse.tokens):  # what is untrained is a tangle
+        tangle = len(parse.graph.edges) > 4 * len(parse.tokens)  # as of an untrained model
+        if seen[kind] == count or tangle or not (right or parser.can_align(example)):
             continue
         seen[kind] += 1
         if right:
@@ -182,7 +184,8 @@ def placement_table(parser: Parser, examples: Sequence[Example], most: int = PLA
     """
     layers = parser.model.graph_layers
     on: dict[str, Counter[str]] = {}
-    for example in parser.align(examples[:: max(1, len(examples) // most)][:most]):
+    known = [example for example in examples if parser.can_align(example)]
+    for example in parser.align(known[:: max(1, len(known) // most)][:most]):
         for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
             word = example.tokens[slot // layers]
             if not parser.vocab.is_copied(label):

@@ -25,7 +25,6 @@ from lagr.evaluate import is_right
 from lagr.graph import Graph
 from lagr.model import NULL, GraphDistribution
 from lagr.parser import AnyParser, Parse, Parser
-from lagr.vocab import Vocabulary
 
 MOST = 2000  # sentences; more change little, and parsing them takes time
 FEWEST = 20  # below, chance would decide
@@ -188,12 +187,12 @@ def place_gold(parser: AnyParser, examples: Sequence[Example], parses: Sequence[
     """
     if not isinstance(parser, Parser):
         return [None] * len(examples)
-    layers, strong = parser.model.graph_layers, parser.config.align.supervision == "strong"
+    strong = parser.config.align.supervision == "strong"
     placed = [
         parse.graph if is_right(parse, example) else None for parse, example in zip(parses, examples, strict=True)
     ]
     wrong = [row for row, graph in enumerate(placed) if graph is None]
-    wrong = [row for row in wrong if _is_known(examples[row], parser.vocab, layers)]
+    wrong = [row for row in wrong if parser.can_align(examples[row])]
     given = [row for row in wrong if strong and examples[row].graph.slots is not None]
     inferred = [row for row in wrong if row not in set(given)]
     for row in given:
@@ -201,13 +200,6 @@ def place_gold(parser: AnyParser, examples: Sequence[Example], parses: Sequence[
     for row, example in zip(inferred, parser.align([examples[row] for row in inferred]), strict=True):
         placed[row] = example.graph
     return placed
-
-
-def _is_known(example: Example, vocab: Vocabulary, graph_layers: int) -> bool:
-    graph = example.graph
-    fits = len(graph.nodes) <= len(example.tokens) * graph_layers
-    labels = all(label in vocab.node_numbers or (vocab.copies and label in example.tokens) for label in graph.nodes)
-    return fits and labels and all(edge.label in vocab.edge_numbers for edge in graph.edges)
 
 
 def loss_by_temperature(log_probs: Tensor, labels: Tensor) -> np.ndarray:

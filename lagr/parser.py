@@ -291,6 +291,13 @@ class Parser(SentenceParser):
         memory.check_parsing(self.model, max(map(len, sentences), default=0), self.device)
         return self.in_batches(len(sentences), self._batches(sentences), run, progress)
 
+    def can_align(self, example: Example) -> bool:
+        """Whether all labels of the graph are known, and its nodes have room in the sentence's slots."""
+        graph, vocab = example.graph, self.vocab
+        fits = len(graph.nodes) <= len(example.tokens) * self.model.graph_layers
+        labels = all(label in vocab.node_numbers or (vocab.copies and label in example.tokens) for label in graph.nodes)
+        return fits and labels and all(edge.label in vocab.edge_numbers for edge in graph.edges)
+
     def align(self, examples: Sequence[Example]) -> list[Example]:
         """The examples with the alignment of their graphs that the model finds likeliest."""
         aligned, settings = [], self.config.align

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import lagr
+from lagr import analyse, verbs
 from lagr.batch import pad_tokens
+from lagr.cli import main
 from lagr.confidence import PLAIN
-from lagr.datasets import Source
+from lagr.datasets import Example, Source
 from lagr.decode import decode
 from lagr.errors import DataError, RunError
-from lagr.graph import Graph
+from lagr.graph import Edge, Graph
 from lagr.model import GraphDistribution
 from lagr.parser import Parser
 from lagr.vocab import Vocabulary
@@ -137,6 +140,22 @@ def test_alignments_of_new_graphs_are_inferred(parser: Parser, mini: Source) -> 
     assert [e.tokens for e in aligned] == [e.tokens for e in bare]
     right = [a.graph.slots == e.graph.slots for a, e in zip(aligned, mini.read("dev"), strict=True)]
     assert sum(right) > len(right) / 3  # chance is far below one in ten
+
+
+def test_graphs_with_labels_that_training_lacks_are_left_out(
+    parser: Parser, small_run: Path, mini: Source, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gnu, edge, crowd = Graph(("*", "gnu")), Graph(("*", "cat"), (Edge(0, "of the", 1),)), Graph(("*",) * 9)
+    strange = [Example(("the", "cat"), graph) for graph in (gnu, edge, crowd)]
+    assert not any(map(parser.can_align, strange)) and all(map(parser.can_align, mini.read("dev")))
+    rows = [*strange, *mini.read("dev")]
+    assert analyse.placement_table(parser, rows) == analyse.placement_table(parser, rows[3:])
+    assert analyse.pictures_of(parser, rows) == analyse.pictures_of(parser, rows[3:])
+    monkeypatch.setattr(verbs, "source_of", lambda *_: replace(mini, rows=lambda split: rows))
+    assert main(["align", str(small_run), "--split", "dev"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == len(rows) - 3
+    assert f"3 of {len(rows)} sentences have labels that training lacks; left out" in printed.err
 
 
 @pytest.mark.parametrize(
