@@ -40,10 +40,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def begin(self, step: int, title: str) -> None:
-        self.title, self._first, self._from, self._last_plain = title, step, time.monotonic(), 0.0
+    def begin(self, step: int, title: str, steps: int = 0, aside: bool = False) -> None:
+        """steps: of what begins, if others than before. aside: not worth a plain line unless it takes long."""
+        self.title, self._first, self._from, self._aside = title, step, time.monotonic(), aside
+        self.steps, self._last_plain = steps or self.steps, self._from if aside else 0.0
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, description=title, detail="")
+            self._bar.update(self._task, completed=step, total=self.steps, description=title, detail="")
 
     def update(self, step: int, loss: float | None = None, batch: int = 1) -> None:
         now = time.monotonic()
@@ -52,7 +54,7 @@ class Progress:
         detail = f"{trained}{rate * batch:,.0f} sentences/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, detail=detail)
-        elif now - self._last_plain >= PLAIN_EVERY or step == self.steps:
+        elif now - self._last_plain >= PLAIN_EVERY or (step == self.steps and not self._aside):
             self._last_plain = now
             self.say(f"{self.title}  {detail}  {duration((self.steps - step) / max(rate, 1e-9))} left")
 

@@ -11,7 +11,7 @@ import math
 import platform
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,9 +30,10 @@ from lagr.copying import copied_labels
 from lagr.datasets import Example, Source
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
-from lagr.evaluate import Evaluation, evaluate_parser
+from lagr.evaluate import Evaluation, evaluate, evaluate_parser
 from lagr.forget import Forget
 from lagr.forms import spelling
+from lagr.graph import Graph
 from lagr.model import LAGr
 from lagr.naming import order_of_names
 from lagr.objectives import FormObjective, GraphObjective, Objective
@@ -113,6 +114,12 @@ def train(
         for folder in folders:  # of a resumed run too: it may have begun before there was all that there is now
             runs.write_text(folder / runs.VOCAB, vocab.to_json())
         reports = trainer.run()
+    if lost := [f"seed {r['starts'][-1]['seed']} at step {r['diverged']}" for r in reports if "diverged" in r]:
+        of_all = "1 seed" if len(reports) == 1 else f"{len(reports)} seeds"
+        raise RunError(
+            f"the loss is no longer a number: {', '.join(lost)} of {of_all}; lower train.learning_rate or align.noise. "
+            f"Reports are in {out}"
+        )
     if failed := sum(report["failed"] for report in reports):
         raise RunError(
             f"{failed} of {len(reports)} seeds stayed below {config.train.restart_below} % on the training data in all "
@@ -172,6 +179,8 @@ class Trainer:
         longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
         self.schedule = Schedule(buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
+        self.progress = Progress(train.steps)
+        self.interrupted: Callable[[], bool] = bool
         bf16 = uses_bf16(train.precision, self.device)
         seeds, model = len(self.runs), self._new_model(0)
         memory.check_training(self.config, model, buckets, len(examples), seeds, self.device, bf16)
@@ -214,19 +223,22 @@ class Trainer:
     def run(self) -> list[dict[str, Any]]:
         train = self.config.train
         began = time.monotonic() - self.seconds
-        with Progress(train.steps) as progress, _interruptible() as interrupted:
+        with self.progress as progress, _interruptible() as interrupted:
+            self.interrupted = interrupted
             if self.new_sentences:
                 progress.say(f"{self.new_sentences:,} new training sentences, made of the given ones")
-            progress.begin(self.step, self._title())
+            progress.begin(self._behind, self._title())
             for run in self.runs:
                 if self.step == run.began:
                     run.log(self.step, {"event": "start", "seed": run.seed})
             while not self._all_finished():
                 self._take_step()
                 self.seconds = time.monotonic() - began
-                behind = min((self.step - run.began for run in self.runs if not run.report), default=train.steps)
+                behind = self._behind
                 if self.step % LOG_EVERY == 0 or behind == train.steps:
-                    progress.update(behind, self._log_losses(), train.batch * len(self.runs))
+                    loss = self._log_losses()
+                    if loss is not None:
+                        progress.update(behind, loss, train.batch * len(self.runs))
                 found_better = [self._look_at(s, run, progress) for s, run in enumerate(self.runs) if not run.report]
                 # A resumed run must not compare with a best model that is no longer there.
                 if interrupted() or any(found_better) or self.step % train.save_every == 0 or behind == train.steps:
@@ -235,9 +247,17 @@ class Trainer:
                     raise StoppedError(f"stopped at step {self.step}; everything is saved: go on with --resume")
         for leftover in (self.state, *(run.folder / runs.BEST for run in self.runs)):
             leftover.unlink(missing_ok=True)
+        if interrupted():  # too late for this run, and in time for whatever would come after it
+            raise KeyboardInterrupt
         return [run.report for run in self.runs if run.report]
 
+    @property
+    def _behind(self) -> int:
+        """How many steps the run has taken that has most of them before it."""
+        return min((self.step - run.began for run in self.runs if not run.report), default=self.config.train.steps)
+
     def _all_finished(self) -> bool:
+        """Finishes the runs that have just ended."""
         for s, run in enumerate(self.runs):
             if not run.report and self.step - run.began == self.config.train.steps:
                 self._finish(s, run)
@@ -269,13 +289,7 @@ class Trainer:
             run.log(self.step, {"split": "dev", "exact": score.exact})
             progress.say(f"seed {run.seed}, step {own}: {score.exact:.1f} % exact on {score.n} sentences of dev")
         if train.restart_below and own == max(1, round(train.steps * train.restart_after)) and self._too_low(s, run):
-            run.start, run.began, run.best = run.start + 1, self.step, None
-            self.engine.reset(s, run.seed)
-            run.log(self.step, {"event": "start", "seed": run.seed})
-            progress.say(
-                f"training accuracy {run.failed[-1]['train_exact']:.1f} % is too low: starting again, seed {run.seed}"
-            )
-            progress.begin(0, self._title())
+            self._start_again(run, s, f"training accuracy {run.failed[-1]['train_exact']:.1f} % is too low")
         return found_better
 
     def _title(self) -> str:
@@ -285,6 +299,13 @@ class Trainer:
         return title + (f", {restarts} restart{'s' if restarts > 1 else ''}" if restarts else "")
 
     # Restarts: the paper relaunches weakly supervised runs that don't fit their training data.
+
+    def _start_again(self, run: Run, s: int, why: str) -> None:
+        run.start, run.began, run.best = run.start + 1, self.step, None
+        self.engine.reset(s, run.seed)
+        run.log(self.step, {"event": "start", "seed": run.seed})
+        self.progress.say(f"{why}: starting again, seed {run.seed}")
+        self.progress.begin(0, self._title())
 
     def _too_low(self, s: int, run: Run) -> bool:
         ends = self.step - run.began == self.config.train.steps
@@ -296,18 +317,54 @@ class Trainer:
         if run.start >= self.config.train.restarts:
             self._finish(s, run, failed=True)
             return False
-        run.failed.append({"seed": run.seed, "steps": self.step - run.began, "train_exact": exact, "kept": False})
+        run.failed.append(self._outcome(run, exact, kept=False))
         return True
+
+    def _outcome(self, run: Run, exact: float, kept: bool) -> dict[str, Any]:
+        """Of the start of a run that ends here."""
+        return {"seed": run.seed, "steps": self.step - run.began, "train_exact": exact, "kept": kept}
+
+    def _diverged(self, s: int, run: Run) -> None:
+        """A loss is no longer a number: this start has failed, and there is no model. The other runs go on."""
+        why = f"seed {run.seed}: the loss is no longer a number at step {self.step - run.began}"
+        if self.config.train.restart_below and run.start < self.config.train.restarts:
+            run.failed.append(self._outcome(run, 0.0, kept=False))
+            self._start_again(run, s, why)
+            return
+        self.progress.say(why)
+        results = {}
+        for split in self.source.splits:
+            examples = self._sample(split)
+            results[split] = evaluate(examples, [Graph(())] * len(examples), None, split).to_dict()
+        self._report(run, results, failed=True, diverged=self.step - run.began)
+        self.engine.reset(s, run.seed)  # what is no number would be computed with until the others have ended
 
     # Evaluation and the files of a run.
 
-    def _evaluate(self, parser: AnyParser, split: str, limit: int | None = None) -> Evaluation:
+    def _evaluate(
+        self, parser: AnyParser, split: str, limit: int | None = None, progress: Callable[[int], None] | None = None
+    ) -> Evaluation:
+        return evaluate_parser(parser, self._sample(split, limit), split, progress or (lambda done: None))
+
+    def _sample(self, split: str, limit: int | None = None) -> list[Example]:
+        """What of a split is evaluated: all, or so many sentences of it; of train never all."""
         examples = self.splits[split]
         limit = limit or (self.config.train.evaluate_limit if split == "train" else None)
         if limit and limit < len(examples):
             chosen = np.random.default_rng(0).choice(len(examples), limit, replace=False)
             examples = [examples[i] for i in sorted(chosen)]
-        return evaluate_parser(parser, examples, split)
+        return examples
+
+    def _watched(self, run: Run, split: str) -> Callable[[int], None]:
+        """Shows how far the last evaluation is, and breaks it off where the run is to stop: it is made again then."""
+        self.progress.begin(0, f"seed {run.seed}, {split}", len(self._sample(split)), aside=True)
+
+        def parsed(done: int) -> None:
+            if self.interrupted():
+                raise StoppedError("stopped while it was evaluated; go on with --resume")
+            self.progress.update(done)
+
+        return parsed
 
     def _parser(self, s: int, weights: dict[str, Tensor] | None = None) -> AnyParser:
         """The parser that a run is so far, or that has other weights."""
@@ -331,37 +388,42 @@ class Trainer:
         mcd = self.config.data.partition.startswith("mcd")
         if len(self.splits.get("dev", ())) >= FEWEST and not mcd and not failed:
             runs.write_json(run.folder / confidence.FILE, calibrate(parser, self.splits["dev"], "dev"))
-        results = {split: self._evaluate(parser, split).to_dict() for split in self.source.splits}
-        exact, steps = results["train"]["exact"], self.step - run.began
-        kept = {"seed": run.seed, "steps": steps, "train_exact": exact, "kept": not failed}
+        splits = self.source.splits
+        results = {split: self._evaluate(parser, split, None, self._watched(run, split)).to_dict() for split in splits}
+        self._report(run, results, failed)
+        self.progress.begin(self._behind, self._title(), self.config.train.steps)
+
+    def _report(self, run: Run, results: dict[str, Any], failed: bool, **more: Any) -> None:
         run.report = {
             "lagr": __version__,
             "config": run.config.to_dict(),
             "failed": failed,
-            "starts": [*run.failed, kept],
+            "starts": [*run.failed, self._outcome(run, results["train"]["exact"], kept=not failed)],
             "seconds": round(self.seconds, 1),
             "seeds_at_once": len(self.runs),
             "machine": machine(self.device),
-            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "parameters": sum(p.numel() for p in self.engine.model.parameters()) // len(self.runs),
             **({"best_on_dev": run.best} if run.best else {}),
+            **more,
             "evaluation": results,
         }
         runs.write_json(run.folder / runs.REPORT, run.report)
 
-    def _log_losses(self) -> float:
+    def _log_losses(self) -> float | None:
         losses: list[float] = (self.engine.loss_sums / max(1, self.loss_steps)).tolist()
-        if not all(map(math.isfinite, losses)):
-            raise RunError(
-                f"the loss is no longer a number at step {self.step}; lower train.learning_rate or align.noise"
-            )
         self.engine.loss_sums.zero_()
         self.loss_steps = 0
-        train = self.config.train
-        for run, loss in zip(self.runs, losses, strict=True):
-            if not run.report:
-                rate = learning_rate(self.step - run.began - 1, train.steps, train.warmup, train.learning_rate)
-                run.log(self.step, {"loss": loss, "learning_rate": rate, "seconds": round(self.seconds, 2)})
-        return sum(losses) / len(losses)
+        train, numbers = self.config.train, []
+        for s, (run, loss) in enumerate(zip(self.runs, losses, strict=True)):
+            if run.report:
+                continue
+            if not math.isfinite(loss):
+                self._diverged(s, run)
+                continue
+            numbers.append(loss)
+            rate = learning_rate(self.step - run.began - 1, train.steps, train.warmup, train.learning_rate)
+            run.log(self.step, {"loss": loss, "learning_rate": rate, "seconds": round(self.seconds, 2)})
+        return sum(numbers) / len(numbers) if numbers else None
 
     # Checkpoints.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,10 @@ from lagr.associate import associated_alignments
 from lagr.batch import pack
 from lagr.config import Config
 from lagr.datasets import Example, Source, open_source
-from lagr.errors import ConfigError, DataError, RunError
+from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.graph import Graph
 from lagr.parser import Parser
+from lagr.progress import Progress
 from lagr.supervision import fingerprint, learned_alignments, training_examples
 from lagr.train import Trainer, learning_rate, train
 from lagr.vocab import Vocabulary
@@ -131,7 +133,7 @@ def test_a_start_that_stays_too_low_is_recorded_and_followed_by_another(
 
     original, calls = lagr.train.Trainer._evaluate, []
 
-    def first_is_low(self: lagr.train.Trainer, s: int, split: str, limit: int | None = None) -> object:
+    def first_is_low(self: lagr.train.Trainer, s: int, split: str, limit: int | None = None, *more: Any) -> object:
         result = original(self, s, split, limit)
         calls.append(split)
         return replace(result, score=replace(result.score, right=0 if len(calls) == 1 else result.score.n))
@@ -157,7 +159,7 @@ def test_the_model_that_was_best_on_dev_is_kept_even_if_training_is_broken_off(
     )
     evaluate, seen, looks = Trainer._evaluate, [], iter([10.0, 50.0, None, 50.0, 20.0])  # on dev; None: it is killed
 
-    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None) -> Any:
+    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None, *more: Any) -> Any:
         if limit is None:
             return evaluate(self, parser, split)
         exact = next(looks)
@@ -203,7 +205,7 @@ def test_of_several_seeds_each_keeps_its_own_best_and_a_restart_forgets_it(
         self.asked = s  # type: ignore[attr-defined]
         return parser_of_seed(self, s, weights)
 
-    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None) -> Any:
+    def look(self: Trainer, parser: Parser, split: str, limit: int | None = None, *more: Any) -> Any:
         scores = on_dev if split == "dev" and limit else on_train if split == "train" else None
         exact = next(scores[self.asked]) if scores else 0.0  # type: ignore[attr-defined]
         score = SimpleNamespace(exact=exact, n=1)
@@ -408,9 +410,76 @@ def test_given_alignments_must_be_of_the_same_graphs(tmp_path: Path, small_confi
             training_examples(strong, mini)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, small_config: Config, mini: Source) -> None:
-    with pytest.raises(RunError, match=r"no longer a number at step 50; lower train\.learning_rate"):
+def test_a_run_that_is_stopped_while_it_is_evaluated_stops_there_and_is_evaluated_again(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config.override(small_config, [("train", "steps", 20), ("train", "seed", 0)])
+    (whole,) = train(settings, mini, tmp_path / "whole")
+    begin = Progress.begin
+
+    def interrupted_before_test(progress: Progress, step: int, title: str, *more: Any, **others: Any) -> None:
+        begin(progress, step, title, *more, **others)
+        if title == "seed 0, test":
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(StoppedError, match="go on with --resume"):
+        patch.setattr(Progress, "begin", interrupted_before_test)
+        train(settings, mini, tmp_path / "run")
+    assert not (tmp_path / "run" / "report.json").exists()
+    (again,) = train(settings, mini, tmp_path / "run", resume=True)
+    assert again["evaluation"] == whole["evaluation"]
+
+    def interrupted_at_the_end(path: Path, value: object) -> None:
+        write_json(path, value)
+        if path.name == "report.json":
+            signal.raise_signal(signal.SIGINT)
+
+    write_json = runs.write_json
+    monkeypatch.setattr(runs, "write_json", interrupted_at_the_end)
+    with pytest.raises(KeyboardInterrupt):  # what would come next does not
+        train(settings, mini, tmp_path / "late")
+    assert (tmp_path / "late" / "report.json").exists() and not (tmp_path / "late" / "state.safetensors").exists()
+
+
+def test_the_last_evaluation_shows_how_far_it_is(
+    tmp_path: Path,
+    small_config: Config,
+    mini: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lagr.progress.PLAIN_EVERY", 0.0)
+    train(config.override(small_config, [("train", "steps", 5)]), mini, tmp_path / "run")
+    lines = capsys.readouterr().err.splitlines()
+    assert any(re.match(r"seed 0, gen  [\d,]+ sentences/s  0 s left", line) for line in lines), lines
+
+
+def test_a_loss_that_is_no_number_is_a_failed_seed(tmp_path: Path, small_config: Config, mini: Source) -> None:
+    with pytest.raises(RunError, match=r"no longer a number: seed 0 at step 50 of 1 seed; lower train\.learning_rate"):
         train(config.override(small_config, [("train", "learning_rate", 1e30)]), mini, tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["failed"] and report["diverged"] == 50 and not (tmp_path / "run" / "model.safetensors").exists()
+    assert report["evaluation"]["gen"]["exact"] == 0 and report["evaluation"]["gen"]["n"] == len(mini.read("gen"))
+    assert report["starts"] == [{"seed": 0, "steps": 50, "train_exact": 0.0, "kept": False}]
+
+
+def test_a_seed_whose_loss_is_no_number_does_not_end_the_others(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config.override(small_config, [("train", "steps", 120), ("train", "seed", 0)])
+    alone = train(settings, mini, tmp_path / "alone", seeds=1)
+    take_step = Trainer._take_step
+
+    def with_a_nan(trainer: Trainer) -> None:
+        take_step(trainer)
+        if trainer.step == 60:
+            trainer.engine.tables[0].values[trainer.engine.tables[0].rows_of(1)] = float("nan")
+
+    monkeypatch.setattr(Trainer, "_take_step", with_a_nan)
+    with pytest.raises(RunError, match=r"seed 1 at step 100 of 2 seeds"):
+        train(settings, mini, tmp_path / "both", seeds=2)
+    one, other = (json.loads((tmp_path / "both" / f"seed-{n}" / "report.json").read_text()) for n in range(2))
+    assert other["failed"] and not one["failed"] and one["evaluation"] == alone[0]["evaluation"]
 
 
 def test_a_bad_row_in_another_split_is_found_before_training(
