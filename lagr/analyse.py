@@ -113,9 +113,10 @@ def _shares(result: results.Result, split: str, kind: str) -> list[float]:
 
 def _gold_and_predicted(tokens: Sequence[str], graphs: Sequence[Graph], graph_layers: int) -> str:
     titles = ("gold", "predicted")
+    colours = draw.colours_of(edge.label for graph in graphs for edge in graph.edges)
     return draw.stacked(
         [
-            draw.svg(tokens, graph, graph_layers=graph_layers, title=title)
+            draw.svg(tokens, graph, graph_layers=graph_layers, title=title, colours=colours)
             for graph, title in zip(graphs, titles, strict=True)
         ]
     )

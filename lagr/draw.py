@@ -23,7 +23,7 @@ import hashlib
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple
@@ -249,8 +249,12 @@ def svg(
     edge_probabilities: Sequence[float] | None = None,
     title: str | None = None,
     faint: Faint | None = None,
+    colours: Mapping[str, int] | None = None,
 ) -> str:
-    """A self-contained picture for light and dark pages; tooltips have the full labels and probabilities."""
+    """A self-contained picture for light and dark pages; tooltips have the full labels and probabilities.
+
+    colours: of edge labels, where several pictures are to have the same (see colours_of).
+    """
     nodes, edges = _captions(tokens, graph, graph_layers, node_probabilities, edge_probabilities)
     for captions, numbers in zip((nodes, edges), faint or (), strict=False):
         for number in numbers:
@@ -269,7 +273,7 @@ def svg(
         top = layout.slots[graph_layers - 1].top
         body.append(_box(Rect(rect.left - 4, top - 8, rect.right + 4, rect.top + 26), "column"))
         body.append(_text(token, rect.middle, rect.top + 16, "token"))
-    colours = colours_of(edge.label for edge in graph.edges)
+    colours = colours or colours_of(edge.label for edge in graph.edges)
     # From the highest down: a wire interrupts those it crosses, and these come from above.
     for number in sorted(range(len(edges)), key=lambda number: layout.arcs[number].y):
         arc, edge, colour = layout.arcs[number], edges[number], colours[graph.edges[number].label]

@@ -272,6 +272,7 @@ def _difference(one: Difference, graph_layers: int) -> str:
     sides = [_in_slots(graph) for graph in (one.gold, one.predicted)]
     common = sides[0][0] & sides[1][0], sides[0][1] & sides[1][1]
     pictures = []
+    colours = draw.colours_of(edge.label for graph in (one.gold, one.predicted) for edge in graph.edges)
     titles = "gold", f"predicted, {one.probability:.0%}"
     for graph, title in zip((one.gold, one.predicted), titles, strict=True):
         slots = graph.slots or ()
@@ -279,7 +280,8 @@ def _difference(one: Difference, graph_layers: int) -> str:
         edges = [(slots[e.source], e.label, slots[e.target]) for e in graph.edges]
         faint_edges = {n for n, edge in enumerate(edges) if edge in common[1]}
         faint = draw.Faint(frozenset(faint_nodes), frozenset(faint_edges))
-        pictures.append(draw.svg(one.example.tokens, graph, graph_layers=graph_layers, title=title, faint=faint))
+        tokens = one.example.tokens
+        pictures.append(draw.svg(tokens, graph, graph_layers=graph_layers, title=title, faint=faint, colours=colours))
     category = f" ({escape(one.example.category)})" if one.example.category else ""
     caption = f"<figcaption>{escape(' '.join(one.example.tokens))}{category}</figcaption>"
     return f'<figure>{caption}<div class="wide">{draw.stacked(pictures)}</div></figure>'

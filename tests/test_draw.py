@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lagr import draw
+from lagr import analyse, draw
 from lagr.draw import Layout, Rect, dot, short_label, svg, text
 from lagr.errors import GraphError
 from lagr.graph import Edge, Graph
@@ -266,6 +266,21 @@ def test_a_label_has_its_colour_in_other_pictures_too() -> None:
     usual = ("agent", "theme", "recipient", "article", "ccomp", "xcomp", "type", "FILTER")
     alone = {label: draw.colours_of([label])[label] for label in usual}
     assert len(set(alone.values())) == 8 and draw.colours_of(alone) == alone  # what they want doesn't collide
+
+
+def test_gold_and_predicted_have_a_label_in_one_colour() -> None:
+    """Labels that want the same colour: which of them gets it must not depend on the picture."""
+    names = [f"label{number}" for number in range(40)]
+    wanting = [name for name in names if draw.colours_of([name]) == {name: draw.colours_of([names[0]])[names[0]]}]
+    one, other = wanting[:2]
+    gold, predicted = (Graph(("a", "b"), (Edge(0, label, 1),), (0, 1)) for label in (one, other))
+    both = Graph(("a", "b", "c"), (Edge(0, one, 1), Edge(1, other, 2)), (0, 1, 2))
+    colours = draw.colours_of([one, other])
+    for first, second in ((gold, both), (both, predicted)):
+        drawn = analyse._gold_and_predicted(("a", "b", "c"), (first, second), 1)
+        groups = [g for g in ET.fromstring(drawn).iter(f"{SVG}g") if (g.get("class") or "").startswith("arc")]
+        shown = {(group.findtext(f"{SVG}text"), group.get("class")) for group in groups}
+        assert shown == {(label, f"arc c{colours[label]}") for label in (one, other)}
 
 
 @pytest.mark.parametrize(("side", "paper"), [(0, "#ffffff"), (1, "#14191f")])
