@@ -7,10 +7,8 @@ CFQ's random split; gen and the MCD splits are not even evaluated. (The paper ch
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -20,6 +18,7 @@ from lagr import config, runs
 from lagr.config import Config
 from lagr.datasets import open_source
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
+from lagr.processes import is_gone, this_process
 from lagr.reproduce import Batch, read_reports, train_batch
 
 Space = dict[str, list[Any]]
@@ -46,8 +45,9 @@ GRIDS: dict[str, Space] = {
 
 def space(settings: Config, fixed: set[str], alignment: bool) -> Space:
     """What is searched for a configuration; what the command line sets is not."""
-    if alignment and settings.align.supervision != "weak":
-        raise ConfigError("--alignment searches K and σ of weak supervision; this preset is strongly supervised")
+    if alignment and (settings.model.kind != "lagr" or settings.align.supervision != "weak"):
+        kind = "strongly supervised" if settings.model.kind == "lagr" else "a seq2seq model, which has no alignments"
+        raise ConfigError(f"--alignment searches K and σ of weak supervision; this preset is {kind}")
     found = GRIDS["alignment"] if alignment else GRIDS.get(settings.data.name, GRIDS["cogs"])
     if settings.model.encoder == "transformer" and not alignment:
         found = found | GRIDS["transformer"]
@@ -77,21 +77,26 @@ def search(
     seen = replace(source, splits=("train", "dev"))  # so that nothing else can choose
 
     journal.parent.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(journal))
-    study = optuna.create_study(
-        storage=optuna.storages.JournalStorage(backend),
-        study_name=preset,
-        direction="maximize",
-        load_if_exists=True,
-    )
-    _same_search(study, {"config": base.to_dict(), "seeds": seeds, "space": choices}, journal)
-    _take_up_again(study, state)
+    with _readable(journal):
+        backend = optuna.storages.journal.JournalFileBackend(str(journal))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend),
+            study_name=preset,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        _same_search(study, {"config": base.to_dict(), "seeds": seeds, "space": choices}, journal)
+        _take_up_again(study, optuna)
 
     def accuracy(trial: Any) -> float:
         folder = trial.user_attrs.get("folder", f"trial-{trial.number}")
         trial.set_user_attr("folder", folder)
-        trial.set_user_attr("process", _process())
-        chosen = _chosen(base, {key: trial.suggest_categorical(key, values) for key, values in choices.items()})
+        trial.set_user_attr("process", this_process())
+        params = {key: trial.suggest_categorical(key, values) for key, values in choices.items()}
+        try:
+            chosen = _chosen(base, params)
+        except ConfigError as error:  # as of heads that don't divide a width that was given
+            raise RunError(str(error)) from None
         batch = Batch(out / folder, range(base.train.seed, base.train.seed + seeds))
         train_batch(chosen, seen, batch)
         reports = read_reports(batch.folder)
@@ -132,24 +137,28 @@ def _same_search(study: Any, wanted: dict[str, Any], journal: Path) -> None:
     study.set_user_attr("search", wanted)
 
 
-def _take_up_again(study: Any, state: Any) -> None:
+def _take_up_again(study: Any, optuna: Any) -> None:
     """Puts trials back in the queue whose process on this machine is gone; their folder has the checkpoint."""
+    state = optuna.trial.TrialState
     for trial in study.get_trials(states=(state.RUNNING,)):
-        machine, _, process = trial.user_attrs.get("process", "").rpartition(" ")
-        if machine == platform.node() and not _is_alive(int(process)):
-            study.tell(trial.number, state=state.FAIL)
+        if is_gone(trial.user_attrs.get("process", "")):
+            try:
+                study.tell(trial.number, state=state.FAIL)
+            except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
+                continue  # another process that was started just now was faster
             study.enqueue_trial(trial.params, user_attrs={"folder": trial.user_attrs["folder"]})
 
 
-def _process() -> str:
-    return f"{platform.node()} {os.getpid()}"
-
-
-def _is_alive(process: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(process, 0)
-        return True
-    return False
+@contextmanager
+def _readable(journal: Path) -> Iterator[None]:
+    """A journal that was cut off, or is something else, is one line and not the error of a library."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AssertionError, AttributeError):
+        raise RunError(
+            f"{journal} is no journal of a search, or is damaged: if its last line was cut off, remove that line; "
+            "else give another --journal"
+        ) from None
 
 
 def _optuna() -> Any:

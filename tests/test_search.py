@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,6 +74,56 @@ def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeyp
     assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
 
 
+def test_values_that_do_not_fit_what_is_given_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_batch(settings: config.Config, *rest: Any) -> None:
+        raise RunError("these fit")
+
+    monkeypatch.setattr(search, "train_batch", train_batch)
+    said: list[str] = []
+    given = (
+        ("model", "width", 24),
+        ("data", "name", "mini"),
+        ("data", "size", 300),
+    )  # 24 is a multiple of 4, not of 16
+    with pytest.raises(RunError, match="none of the 12 trials"):
+        search.search(
+            "cogs-strong-transformer-sh", given, tmp_path / "journal.log", tmp_path, 12, say=said.append
+        )  # fmt: skip
+    assert {line.rsplit(": ", 1)[1] for line in said} == {"these fit", "model.width 24 must be a multiple of 2 · model.heads, 16"}  # fmt: skip
+
+
+@pytest.mark.parametrize("journal", ["hello", '{"op": 5}\n', '{"op_code": 0, "worker_id": "x'])
+def test_a_damaged_journal_is_one_clear_line(tmp_path: Path, journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journal.log").write_text(journal + "\n")
+    assert main(command(tmp_path)) == 1
+    err = capsys.readouterr().err
+    assert "is no journal of a search, or is damaged" in err and err.count("\n") == 1
+
+
+def test_a_trial_that_another_process_has_taken_up_is_left_to_it() -> None:
+    class Study:
+        enqueued = 0
+
+        def get_trials(self, states: object) -> list[SimpleNamespace]:
+            return [SimpleNamespace(number=0, params={}, user_attrs={"process": "elsewhere 1"}), self.dead()]
+
+        def dead(self) -> SimpleNamespace:
+            process = subprocess.Popen([sys.executable, "-c", ""])
+            process.wait()
+            return SimpleNamespace(number=1, params={}, user_attrs={"process": f"{platform.node()} {process.pid}"})
+
+        def tell(self, number: int, state: object) -> None:
+            assert number == 1
+            raise ValueError("Cannot tell a FAIL trial.")
+
+        def enqueue_trial(self, *more: object, **others: object) -> None:
+            self.enqueued += 1
+
+    study = Study()
+    search._take_up_again(study, optuna)
+    assert not study.enqueued
+
+
 def test_what_is_searched_is_the_papers_grid() -> None:
     strong, lstm, cfq = (config.load(name) for name in ("cogs-strong-transformer-sep", "cogs-strong-lstm-sep", "cfq-weak-transformer-sh-k1"))  # fmt: skip
     assert set(search.space(strong, set(), False)) == {
@@ -83,6 +135,8 @@ def test_what_is_searched_is_the_papers_grid() -> None:
     assert set(search.space(cfq, set(), True)) == {"align.candidates", "align.noise"}
     with pytest.raises(ConfigError, match="strongly supervised"):
         search.space(strong, set(), True)
+    with pytest.raises(ConfigError, match="seq2seq model, which has no alignments"):
+        search.space(config.load("cogs-seq2seq-lstm"), set(), True)
     # What the paper found best is in its own grid.
     for settings in (strong, lstm, cfq):
         for name, values in search.space(settings, set(), False).items():
