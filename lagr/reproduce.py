@@ -7,8 +7,10 @@ is resumed with its checkpoint. Runs lie in OUT/ROW/seeds-FIRST-LAST, results in
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -20,9 +22,11 @@ from lagr import config, results, runs
 from lagr.config import Config
 from lagr.datasets import Source, open_source
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
+from lagr.processes import at_work_on
 from lagr.progress import duration
 from lagr.results import Result
 from lagr.rows import ROWS, Row, Setting
+from lagr.supervision import fingerprint_of_all
 from lagr.train import train
 
 Say = Callable[[str], None]
@@ -47,6 +51,12 @@ class Batch:
         return self._all_have(runs.REPORT)
 
 
+def batches_in(folder: Path) -> list[Batch]:
+    """The batches of a row, in the order of their names. Other folders beside them are not looked at."""
+    named = [(found, re.fullmatch(r"seeds-(\d+)-(\d+)", found.name)) for found in sorted(folder.glob("seeds-*"))]
+    return [Batch(found, range(int(seeds[1]), int(seeds[2]) + 1)) for found, seeds in named if seeds]
+
+
 @dataclass(frozen=True)
 class Job:
     """A row to be run: how often, with which settings, and where everything lies."""
@@ -64,9 +74,7 @@ class Job:
 
     def taught_by(self, seed: int) -> Batch | None:
         """The finished runs, of this seed and others, of the row whose learned alignments are to be trained on."""
-        for folder in sorted((self.folder.parent / self.row.alignments_of).glob("seeds-*")):
-            first, last = map(int, folder.name.split("-")[1:])
-            batch = Batch(folder, range(first, last + 1))
+        for batch in batches_in(self.folder.parent / self.row.alignments_of):
             if seed in batch.seeds and batch.finished:
                 return batch
         return None
@@ -98,13 +106,14 @@ class Job:
         last = self.seeds - 1
         if self.retrains:  # with those whose alignments lie in one folder
             last = min(last, teachers.seeds[-1] if teachers else first)
-        for started in self.folder.glob(f"seeds-{first}-*"):
-            last = int(started.name.split("-")[2])
+        for started in batches_in(self.folder):
+            last = started.seeds[-1] if started.seeds[0] == first else last
         batch = Batch(self.folder / f"seeds-{first}-{last}", range(first, last + 1))
         if batch.began:
             for seed in batch.seeds:
                 theirs, _ = runs.read_config(batch.folder / f"seed-{seed}")
-                if other := results.difference(theirs, self.settings, {("train", "seed"), ("align", "given")}):
+                own = {("train", "seed"), ("align", "given")}
+                if other := results.difference(theirs, self.settings, own, strictly=True):
                     raise ConfigError(f"{batch.folder} was started with {other}; give these settings, or another --out")
         return batch
 
@@ -148,8 +157,8 @@ def _last_time(row: Row) -> Result | None:
     return results.read(folder, row) if folder else None
 
 
-def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
-    """Runs what is missing. Rows whose data is not at hand are passed over, and returned with the reason.
+def run(jobs: Sequence[Job], data: str | None, say: Say) -> dict[str, list[str]]:
+    """Runs what is missing. Rows whose data is not at hand are passed over, and returned: reason → rows.
 
     Of several rows, those that were run with other settings are passed over too: a table may have longer and shorter
     ones. The only row is an error then.
@@ -162,12 +171,12 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
             job.next_batch()
             to_run.append(job)
     source_of = _sources(data)
-    missing: list[str] = []
+    because: dict[str, list[str]] = defaultdict(list)
     for job in to_run:
         try:
             while batch := job.next_batch():
                 source = source_of(job.settings.data)
-                source.read("train")  # says now if there is none
+                check_data(job, data_fingerprint(source))  # says now if there is none, or if it is another
                 changes: list[Setting] = [("train", "seed", batch.seeds.start)]
                 if job.retrains:
                     changes.append(("align", "given", str(_alignments(job, batch.seeds.start))))
@@ -175,18 +184,19 @@ def run(jobs: Sequence[Job], data: str | None, say: Say) -> list[str]:
                 train_batch(config.override(job.settings, changes), source, batch)
                 record(job, read_reports(batch.folder), commit(), source)
         except DataError as error:
-            missing.append(f"{job.row.name} ({error})")
-    return missing
+            because[str(error)].append(job.row.name)
+    return because
 
 
 def train_batch(settings: Config, source: Source, batch: Batch) -> None:
     """Trains the seeds, or goes on with them. The outcome is in their reports."""
     if batch.finished:  # and its result was not written, or was removed
         return
-    if not batch.began and not any(batch.folder.rglob(runs.STATE)):
-        shutil.rmtree(batch.folder, ignore_errors=True)  # killed while the folder was laid out
     try:
-        train(settings, source, batch.folder, resume=batch.began, seeds=len(batch.seeds))
+        with at_work_on(batch.folder):
+            if not batch.began and not any(batch.folder.rglob(runs.STATE)):
+                shutil.rmtree(batch.folder, ignore_errors=True)  # killed while the folder was laid out
+            train(settings, source, batch.folder, resume=batch.began, seeds=len(batch.seeds))
     except StoppedError:
         raise StoppedError(f"{batch.folder} is stopped and saved; the same command goes on with it") from None
     except RunError:
@@ -208,6 +218,10 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
     files = [folder / runs.REPORT] if (folder / runs.REPORT).is_file() else list(folder.glob(f"seed-*/{runs.REPORT}"))
     if not files:
         raise RunError(f"{folder} has no {runs.REPORT}, and no seed-* with one; give the folder of a finished run")
+    begun = {file.parent for file in folder.glob(f"seed-*/{runs.CONFIG}")} - {file.parent for file in files}
+    if begun and folder / runs.REPORT not in files:
+        names = ", ".join(sorted(seed.name for seed in begun))
+        raise RunError(f"{folder}: {names} did not finish; every seed that was started counts: go on with --resume")
     try:
         reports = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         return sorted(reports, key=lambda report: int(report["config"]["train"]["seed"]))
@@ -218,18 +232,38 @@ def read_reports(folder: Path) -> list[dict[str, Any]]:
 def record(job: Job, reports: Sequence[dict[str, Any]], commit: str, source: Source | None) -> None:
     """Adds runs to the result of their row. source: to count the rows of unseen words, where it is at hand."""
     result = job.result() or results.new(job.row, job.settings)
+    file = results.path(job.results, job.row)
     here = {run["seed"] for run in result["runs"]}
     for report in reports:
-        if report["config"]["train"]["seed"] in here:
-            raise RunError(f"{results.path(job.results, job.row)} has seed {report['config']['train']['seed']} already")
+        seed, given = report["config"]["train"]["seed"], report["config"]["align"]["given"]
+        if seed in here:
+            raise RunError(f"{file} has seed {seed} already")
+        here.add(seed)
+        if job.row.alignments_of and not given:
+            raise ConfigError(f"the run has the data's own alignments, and not those of {job.row.alignments_of}")
+        check_data(job, report.get("data", ""))
         if other := results.difference(config.from_dict(report["config"], runs.REPORT), job.settings):
             raise ConfigError(f"the run has {other}; give its settings, as in --train.steps 1000")
+    if missing := set(range(len(here))) - here:
+        raise RunError(f"{file} would lack seed {min(missing)}; give the folder that holds all seeds, from 0 on")
     results.add(result, job.row, reports, commit)
     if source and not result["unseen_rows"]:
         result["unseen_rows"] = unseen_rows(source)
-    file = results.path(job.results, job.row)
     file.parent.mkdir(parents=True, exist_ok=True)
     runs.write_json(file, result)
+
+
+def check_data(job: Job, data: str) -> None:
+    """The seeds of a row are of the same data; DataError if these are not. Older results don't know of which."""
+    found = job.result()
+    known = {run["data"] for run in found["runs"] if run.get("data")} if found else set()
+    if data and known - {data}:
+        file = results.path(job.results, job.row)
+        raise DataError(f"{file} was made with other data; give that with --data, or another --results")
+
+
+def data_fingerprint(source: Source) -> str:
+    return fingerprint_of_all({split: source.read(split) for split in source.splits})
 
 
 def unseen_rows(source: Source) -> dict[str, int]:
@@ -262,13 +296,20 @@ def _sources(data: str | None) -> Callable[[config.Data], Source]:
 
 
 def commit() -> str:
-    """The commit of the code that runs, `-dirty` where files were changed since; empty where there is none."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    """The commit of the code that runs, `-dirty` where its files were changed since; empty where there is none.
+
+    Results are no code: those that a row before this one wrote make it no other.
+    """
+
+    def git(*arguments: str) -> str:
+        command, here = ["git", *arguments], Path(__file__).parent
+        return subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        found = git("describe", "--always", "--exclude=*")
+        return f"{found}-dirty" if git("status", "--porcelain", "--", ".", "../pyproject.toml") else found
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
 
 
 def tables_of(rows: Sequence[Row]) -> list[str]:

@@ -24,7 +24,7 @@ from lagr.rows import ROWS, Figure, Row
 FORMAT = 1
 FOLDER = Path("results")
 # What may differ between runs of one row: it changes no outcome, or is a run's own.
-FREE = {("train", "seed"), ("train", "save_every"), ("train", "device"), ("align", "given")}
+FREE = {("train", key) for key in ("seed", "save_every", "device", "threads")} | {("align", "given")}
 
 Result = dict[str, Any]
 
@@ -35,16 +35,34 @@ def path(folder: Path, row: Row) -> Path:
 
 def read(folder: Path, row: Row) -> Result | None:
     """What is known of a row; None: nothing yet."""
-    file = path(folder, row)
+    file, whole = path(folder, row), False
     try:
         result: Result = json.loads(file.read_text(encoding="utf-8"))
-        if result["format"] == FORMAT and result["runs"]:
-            return result
+        whole = result["format"] == FORMAT and _is_whole(result)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OSError):
+    except NotADirectoryError:
+        raise DataError(f"{folder} is no folder of results; give another --results") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
         pass
-    raise DataError(f"{file} is not what `lagr reproduce` writes; remove it, and its row runs again")
+    if not whole:
+        raise DataError(f"{file} is not what `lagr reproduce` writes; remove it, and its row runs again")
+    if result["row"] != row.file:
+        raise DataError(f"{file} has the runs of {result['row']}, not of {row.file}; move it, or remove it")
+    return result
+
+
+def _is_whole(result: Result) -> bool:
+    """Whether nothing is missing that tables are made of; KeyError or TypeError if it is nothing of the kind."""
+    splits = {frozenset(run["evaluation"]) for run in result["runs"]}
+    return (
+        {"preset", "config", "paper_steps", "unseen_rows"} <= result.keys()
+        and len(splits) == 1  # all seeds were evaluated on the same
+        and all(
+            {"seed", "failed", "starts", "seconds", "seeds_at_once", "machine"} <= run.keys() for run in result["runs"]
+        )
+        and all({"n", "exact"} <= one.keys() for run in result["runs"] for one in run["evaluation"].values())
+    )
 
 
 def new(row: Row, settings: config.Config) -> Result:
@@ -122,14 +140,18 @@ def settings_of(result: Result) -> config.Config:
     return config.from_dict(result["config"], f"the result of {result['row']}")
 
 
-def difference(made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE) -> str:
+def difference(
+    made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE, strictly: bool = False
+) -> str:
     """The first setting that sets two configurations apart, in words; empty: there is none."""
-    return next(iter(differences(made, wanted, free)), "")
+    return next(iter(differences(made, wanted, free, strictly)), "")
 
 
-def differences(made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE) -> list[str]:
-    """The settings that set two configurations apart, in words."""
-    found = _differences(made, wanted)
+def differences(
+    made: config.Config, wanted: config.Config, free: set[tuple[str, str]] = FREE, strictly: bool = False
+) -> list[str]:
+    """The settings that set two configurations apart, in words. strictly: also if they change no outcome."""
+    found = _differences(made, wanted, strictly)
     return [f"{section}.{key} = {one}, not {other}" for section, key, one, other in found if (section, key) not in free]
 
 
@@ -142,8 +164,9 @@ def unlike_preset(result: Result) -> list[str]:
     return [f"{section}.{key} = {one}" for section, key, one, _ in found if (section, key) not in FREE]
 
 
-def _differences(one: config.Config, other: config.Config) -> list[tuple[str, str, Any, Any]]:
-    looks = "best" in (one.train.keep, other.train.keep)  # evaluations then choose the model; else they change nothing
+def _differences(one: config.Config, other: config.Config, strictly: bool = False) -> list[tuple[str, str, Any, Any]]:
+    # Where the best model is kept, evaluations choose it; else they change nothing.
+    looks = strictly or "best" in (one.train.keep, other.train.keep)
     pairs = [
         (section, f.name, getattr(getattr(one, section), f.name), getattr(getattr(other, section), f.name))
         for section, kind in config.SECTIONS.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,6 +155,15 @@ def fingerprint(examples: Sequence[Example]) -> str:
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr((example.tokens, example.graph.nodes, example.graph.edges)).encode())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_of_all(splits: Mapping[str, Sequence[Example]]) -> str:
+    """A checksum of all splits, in whatever order the nodes of their graphs are: of the data that a run was made on."""
+    digest = hashlib.sha256()
+    for split in sorted(splits):
+        for example in splits[split]:
+            digest.update(repr((split, example.tokens, sorted(example.graph.nodes), len(example.graph.edges))).encode())
     return digest.hexdigest()[:16]
 
 

@@ -236,6 +236,8 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 3:
         raise ConfigError("give the folder of results, the document to fill in, and the folder for pictures")
     folder, document, images = map(Path, arguments)
+    if not folder.is_dir() or not document.is_file():
+        raise ConfigError(f"there is no {document if folder.is_dir() else folder}")
     images.mkdir(parents=True, exist_ok=True)
     document.write_text(fill(document.read_text(encoding="utf-8"), folder, images), encoding="utf-8")
 

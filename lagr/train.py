@@ -38,6 +38,7 @@ from lagr.model import LAGr
 from lagr.naming import order_of_names
 from lagr.objectives import FormObjective, GraphObjective, Objective
 from lagr.parser import AnyParser, build, parser_of
+from lagr.processes import at_work_on
 from lagr.progress import Progress
 from lagr.rules import rulebook
 from lagr.seq2seq import Seq2Seq
@@ -45,6 +46,7 @@ from lagr.supervision import (
     as_counted,
     check_names,
     fingerprint,
+    fingerprint_of_all,
     more_examples,
     own_alignments,
     training_examples,
@@ -101,7 +103,8 @@ def train(
             )
     else:
         runs.check_free(out)
-    with memory.explained("training", memory.training_advice(len(configs))), _threads(config.train.threads):
+    explained = memory.explained("training", memory.training_advice(len(configs)))
+    with at_work_on(out), explained, _threads(config.train.threads):
         # It says what can't be done.
         trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume, of_each)
         if not resume:
@@ -179,6 +182,7 @@ class Trainer:
         longest = train.steps * (1 + (train.restarts if train.restart_below else 0))
         self.schedule = Schedule(buckets, train.batch, longest)
         self.step, self.loss_steps, self.seconds = 0, 0, 0.0
+        self.data = fingerprint_of_all(splits)
         self.progress = Progress(train.steps)
         self.interrupted: Callable[[], bool] = bool
         bf16 = uses_bf16(train.precision, self.device)
@@ -397,6 +401,7 @@ class Trainer:
         run.report = {
             "lagr": __version__,
             "config": run.config.to_dict(),
+            "data": self.data,
             "failed": failed,
             "starts": [*run.failed, self._outcome(run, results["train"]["exact"], kept=not failed)],
             "seconds": round(self.seconds, 1),

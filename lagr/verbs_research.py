@@ -20,6 +20,15 @@ SERVE = "serve"  # the benchmark that needs a trained parser
 def reproduce(options: argparse.Namespace) -> None:
     from lagr import reproduce, tables
 
+    if options.run_folder:
+        if options.dry_run or options.seeds:
+            raise ConfigError(
+                "--from takes the seeds that the run has, and runs nothing; leave --seeds and --dry-run out"
+            )
+        if not options.commit:
+            raise ConfigError("--from needs --commit HASH: the code that these runs were made with")
+    elif options.commit:
+        raise ConfigError("--commit goes with --from; what runs now has the commit of this code")
     folder = Path(options.results)
     rows = tuple(row for row in rows_of(options.name) if row.has_preset or options.name == row.name)
     for row in rows_of(options.name):
@@ -30,7 +39,7 @@ def reproduce(options: argparse.Namespace) -> None:
         for job in jobs:
             print(reproduce.describe(job))
         return
-    missing: list[str] = []
+    missing: dict[str, list[str]] = {}
     if options.run_folder:
         if len(jobs) != 1:
             raise ConfigError(f"--from takes the runs of one row, and {options.name} has {len(jobs)}; name the row")
@@ -42,7 +51,8 @@ def reproduce(options: argparse.Namespace) -> None:
         tables.write(TABLES[name], folder)
     print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
     if missing:
-        raise DataError(f"{len(missing)} of {len(jobs)} rows could not be run: {'; '.join(missing)}")
+        which = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in missing.items())
+        raise DataError(f"{sum(map(len, missing.values()))} of {len(jobs)} rows could not be run: {which}")
 
 
 def analyse(options: argparse.Namespace) -> None:
@@ -173,7 +183,12 @@ def presets(options: argparse.Namespace) -> None:
     lines = [("preset", "paper", "ours", "what it is")]
     for name in config.presets():
         about = config.read_toml(config.PRESETS / f"{name}.toml").get("about", {})
-        lines.append((name, about.get("paper", "–"), results.ours(name), about.get("what", "")))
+        try:
+            ours = results.ours(name)
+        except DataError as error:  # of one row: the others are known
+            print(f"lagr: {error}", file=sys.stderr)
+            ours = "?"
+        lines.append((name, about.get("paper", "–"), ours, about.get("what", "")))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, paper, ours, what in lines:
         print(f"{name:<{widths[0]}}  {paper:>{widths[1]}}  {ours:>{widths[2]}}  {what}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,7 @@ from lagr import config, reproduce, results, runs, tables
 from lagr.analyse import placement_table
 from lagr.cli import main
 from lagr.datasets import Example
+from lagr.errors import ConfigError
 from lagr.graph import Graph, blindly_isomorphic
 from lagr.parser import Parser
 from lagr.rows import CFQ_BEYOND, CLAIMS, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
@@ -155,7 +159,7 @@ def test_of_a_table_rows_that_were_run_otherwise_are_passed_over(
         *reproduce.plan(rows_of(SHARED), tiny, 1, tmp_path / "results", tmp_path / "runs"),
     ]
     said: list[str] = []
-    assert reproduce.run(jobs, str(like_cogs), said.append) == []
+    assert reproduce.run(jobs, str(like_cogs), said.append) == {}
     assert said[0] == f"{BEST}: passed over, done with train.steps = 7, not 70000" and said[1].startswith(SHARED)
     assert sorted(outcome(tmp_path)) == sorted([BEST, SHARED])
 
@@ -231,7 +235,8 @@ def test_missing_data_and_alignments_are_named(
 
 def fake_report(row: Row, seed: int, exact: float, steps: int | None = None, n: int = 1000) -> dict[str, Any]:
     settings = row.config(
-        (("align", "given", ""), ("train", "seed", seed)) + ((("train", "steps", steps),) if steps else ())
+        (("align", "given", "runs" if row.alignments_of else ""), ("train", "seed", seed))
+        + ((("train", "steps", steps),) if steps else ())
     )
     example = {
         "sentence": "Ava slept .",
@@ -275,8 +280,86 @@ def test_runs_made_elsewhere_become_a_result(tmp_path: Path, capsys: pytest.Capt
     assert status == 1 and "the run has model.encoder = transformer, not lstm" in err
     status, _, err = lagr("reproduce", "cogs-table", *arguments[2:], capsys=capsys)
     assert status == 1 and "name the row" in err
-    status, _, err = lagr("reproduce", BEST, "--from", str(tmp_path / "none"), *where, capsys=capsys)
+    status, _, err = lagr("reproduce", BEST, "--from", str(tmp_path / "none"), "--commit", "abc", *where, capsys=capsys)
     assert status == 1 and "give the folder of a finished run" in err
+
+
+def test_all_seeds_of_a_run_that_is_taken_over_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def take(folder: Path, name: str = BEST, *more: str) -> str:
+        where = ("--results", str(tmp_path / "results"), "--data", str(tmp_path))
+        status, _, err = lagr(
+            "reproduce", name, "--from", str(folder), *(more or ("--commit", "abc")), *where, capsys=capsys
+        )
+        assert status == 1 and err.count("\n") == 1
+        assert not (tmp_path / "results").exists()
+        return err
+
+    row = rows_of(BEST)[0]
+    folder = write_reports(tmp_path / "run", row, [80.0, 82.0])
+    (folder / "seed-2").mkdir()
+    (folder / "seed-2" / runs.CONFIG).touch()
+    assert "seed-2 did not finish; every seed that was started counts" in take(folder)
+    shutil.rmtree(folder / "seed-2")
+    assert "would lack seed 0; give the folder that holds all seeds" in take(folder / "seed-1")
+    shutil.copytree(folder / "seed-1", folder / "seed-1-again")
+    assert "has seed 1 already" in take(folder)
+    assert "leave --seeds and --dry-run out" in take(folder, BEST, "--dry-run")
+    assert "leave --seeds and --dry-run out" in take(folder, BEST, "--seeds", "2")
+    assert "--from needs --commit HASH" in take(folder, BEST, "--model.width", "512")
+    strong = write_reports(tmp_path / "strong", replace(rows_of(f"{WEAK}-retrain")[0], alignments_of=""), [80.0])
+    assert f"and not those of {WEAK}" in take(strong, f"{WEAK}-retrain")
+    status, _, err = lagr("reproduce", BEST, "--commit", "abc", "--dry-run", capsys=capsys)
+    assert status == 1 and "--commit goes with --from" in err
+
+
+def test_the_seeds_of_a_row_are_of_the_same_data(
+    like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(data: Path, seeds: int, *more: str) -> tuple[int, str, str]:
+        return lagr(
+            *command(tmp_path, data, BEST, "--train.steps", "3", "--seeds", str(seeds), *more)[3:], capsys=capsys
+        )
+
+    assert run(like_cogs, 1)[0] == 0
+    other = tmp_path / "other"
+    shutil.copytree(like_cogs, other)
+    gen = other / "cogs" / "gen.tsv"
+    gen.write_text("".join(gen.read_text().splitlines(keepends=True)[:-1]))
+    status, _, err = run(other, 2)
+    assert status == 1 and "was made with other data" in err and not (tmp_path / "runs" / BEST / "seeds-1-1").exists()
+    assert run(like_cogs, 2, "--train.threads", "1")[0] == 0  # which changes nothing but the time that it takes
+    assert [run["seed"] for run in outcome(tmp_path)[BEST]["runs"]] == [0, 1]
+
+
+def test_a_row_has_one_process_at_a_time(like_cogs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = command(tmp_path, like_cogs, BEST, "--train.steps", "3", "--seeds", "1")[3:]
+    row = tmp_path / "runs" / BEST
+    row.mkdir(parents=True)
+    (row / "seeds-0-4.bak").mkdir()  # somebody's own; not ours to read
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        note = row / ".seeds-0-0.process"
+        note.write_text(f"{platform.node()} {other.pid}")
+        status, _, err = lagr(*arguments, capsys=capsys)
+        assert status == 1 and f"is being trained by process {other.pid}" in err and not list(row.glob("seeds-0-0"))
+        other.communicate(b"\n")
+    assert lagr(*arguments, capsys=capsys)[0] == 0  # a process that is gone holds nothing
+    assert not note.exists() and outcome(tmp_path)[BEST]["runs"][0]["seed"] == 0
+
+
+def test_results_that_change_make_the_code_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lagr").mkdir()
+    (tmp_path / "results").mkdir()
+    for name in ("lagr/code.py", "results/row.json", "pyproject.toml"):
+        (tmp_path / name).write_text("1")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for arguments in (("init", "-q"), ("add", "-A"), (*identity, "commit", "-qm", "all")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    monkeypatch.setattr(reproduce, "__file__", str(tmp_path / "lagr" / "reproduce.py"))
+    made = reproduce.commit()
+    (tmp_path / "results" / "row.json").write_text("2")
+    assert re.fullmatch(r"[0-9a-f]{7,}", made) and reproduce.commit() == made
+    (tmp_path / "lagr" / "code.py").write_text("2")
+    assert reproduce.commit() == f"{made}-dirty"
 
 
 def test_without_matplotlib_there_are_the_figures_without_the_pictures(
@@ -284,7 +367,8 @@ def test_without_matplotlib_there_are_the_figures_without_the_pictures(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder, where = write_reports(tmp_path / "run", rows_of(BEST)[0], [80.0, 82.0]), str(tmp_path / "results")
-    status, out, err = lagr("reproduce", BEST, "--from", str(folder), "--results", where, capsys=capsys)
+    taken = ("--from", str(folder), "--commit", "abc", "--results", where)
+    status, out, err = lagr("reproduce", BEST, *taken, capsys=capsys)
     assert status == 0 and "**81.0 ± 1.4**" in out and "**81.0 ± 1.4**" in (Path(where) / "cogs-table.md").read_text()
     assert re.fullmatch(r"lagr: .*cogs-table\.svg was not drawn: .*pip install 'lagr\[plots\]'\n", err)
     status, out, err = lagr("analyse", BEST, "--results", where, "--out", str(tmp_path / "pictures"), capsys=capsys)
@@ -362,11 +446,45 @@ def test_accuracy_without_unseen_words_is_of_the_other_rows() -> None:
     assert results.values({**result, "unseen_rows": {}}, "gen", "known_words") == []
 
 
-def test_a_result_that_is_none_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda result: result["runs"][0].clear(), "remove it, and its row runs again"),
+        (lambda result: result.pop("config"), "remove it, and its row runs again"),
+        (lambda result: result["runs"][1]["evaluation"].pop("gen"), "remove it, and its row runs again"),
+        (lambda result: result["runs"].clear(), "remove it, and its row runs again"),
+        (lambda result: result.update(row=SHARED), f"has the runs of {SHARED}, not of {BEST}"),
+    ],
+)
+def test_a_damaged_result_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[dict[str, Any]], object], complaint: str
+) -> None:
+    row = rows_of(BEST)[0]
+    job = reproduce.plan([row], (), None, tmp_path, tmp_path / "runs")[0]
+    reproduce.record(job, [fake_report(row, seed, 80.0) for seed in (0, 1)], "abc", None)
+    file = results.path(tmp_path, row)
+    result = json.loads(file.read_text())
+    damage(result)
+    file.write_text(json.dumps(result))
+    for verb in (["reproduce", BEST, "--dry-run"], ["analyse", BEST]):
+        status, _, err = lagr(*verb, "--results", str(tmp_path), capsys=capsys)
+        assert status == 1 and complaint in err and err.count("\n") == 1
+
+
+def test_a_result_that_is_none_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cogs").mkdir()
     (tmp_path / "cogs" / f"{BEST}.json").write_text("[]")
     status, _, err = lagr("reproduce", BEST, "--dry-run", "--results", str(tmp_path), capsys=capsys)
     assert status == 1 and "remove it, and its row runs again" in err
+    monkeypatch.setattr(results, "shipped", lambda: tmp_path)
+    status, out, err = lagr("presets", capsys=capsys)  # one row is not known, all others are
+    assert status == 0 and re.search(rf"{BEST} +82\.5 ± 2\.9 +\?", out) and "its row runs again" in err
+    assert len(out.splitlines()) == 1 + len(config.presets())
+    (tmp_path / "file").touch()
+    status, _, err = lagr("reproduce", BEST, "--dry-run", "--results", str(tmp_path / "file"), capsys=capsys)
+    assert status == 1 and "is no folder of results" in err
 
 
 def test_cells_that_are_rows_of_another_table_are_run_once() -> None:
@@ -399,8 +517,14 @@ def test_the_page_of_tables_is_up_to_date(tmp_path: Path) -> None:
     for made in images.iterdir():
         committed = (ROOT / "docs" / "images" / made.name).read_text(encoding="utf-8")
         assert stamp.findall(made.read_text(encoding="utf-8")) == stamp.findall(committed), made.name
-    with pytest.raises(Exception, match="give the folder of results"):
+    with pytest.raises(ConfigError, match="give the folder of results"):
         tables.main([])
+    copy = tmp_path / "page.md"
+    copy.write_text(page, encoding="utf-8")
+    for folder, document in ((tmp_path / "mistyped", copy), (ROOT / "results", tmp_path / "mistyped")):
+        with pytest.raises(ConfigError, match=r"there is no .*mistyped"):
+            tables.main([str(folder), str(document), str(images)])
+    assert copy.read_text(encoding="utf-8") == page
 
 
 def test_every_committed_result_is_of_a_row() -> None:
@@ -471,7 +595,8 @@ def test_labels_are_counted_on_the_words_that_a_model_places_them_on() -> None:
     graphs = [Graph(("Ida", "edit", "x" * 60), slots=(0, slot, 5)) for slot in (2, 2, 3, 4)]
     examples = [Example(("Ida", "edited", "films"), graph) for graph in graphs]
     vocab = Vocabulary.of(examples, copied={"Ida"})
-    placed = SimpleNamespace(vocab=vocab, model=SimpleNamespace(graph_layers=2), align=lambda some: list(some))
+    model = SimpleNamespace(graph_layers=2)
+    placed = SimpleNamespace(vocab=vocab, model=model, align=lambda some: list(some), can_align=lambda one: True)
     table = placement_table(cast(Parser, placed), examples)
     assert table.splitlines()[2:] == [
         "| `edit` | 4 | edited 75 %, films 25 % |", f"| `…{'x' * 43}` | 4 | films 100 % |"
