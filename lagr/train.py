@@ -283,7 +283,7 @@ class Trainer:
     def _look_at(self, s: int, run: Run, progress: Progress) -> bool:
         """What is due for a run after this step: an evaluation, a restart. Whether a better model was written."""
         train, own, found_better = self.config.train, self.step - run.began, False
-        on_the_way = train.evaluate_every and own % train.evaluate_every == 0 and own < train.steps
+        on_the_way = train.evaluate_every and own % train.evaluate_every == 0 and 0 < own < train.steps
         if "dev" in self.source.splits and (on_the_way or (train.keep == "best" and own == train.steps)):
             score = self._evaluate(self._parser(s), "dev", train.evaluate_limit).score
             found_better = train.keep == "best" and (run.best is None or score.exact > run.best["exact"])

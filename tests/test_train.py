@@ -463,6 +463,25 @@ def test_a_loss_that_is_no_number_is_a_failed_seed(tmp_path: Path, small_config:
     assert report["starts"] == [{"seed": 0, "steps": 50, "train_exact": 0.0, "kept": False}]
 
 
+def test_a_start_whose_loss_is_no_number_is_followed_by_another(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [("train", "steps", 60), ("train", "restart_below", 1e-9), ("train", "restarts", 1), ("train", "seed", 0)]
+    take_step = Trainer._take_step
+
+    def with_a_nan(trainer: Trainer) -> None:
+        take_step(trainer)
+        if trainer.step == 40:
+            trainer.engine.tables[0].values.fill_(float("nan"))
+
+    monkeypatch.setattr(Trainer, "_take_step", with_a_nan)
+    monkeypatch.setattr(Trainer, "_too_low", lambda trainer, s, run: False)
+    (report,) = train(config.override(small_config, changes), mini, tmp_path / "run")
+    first, second = report["starts"]
+    assert first == {"seed": 0, "steps": 50, "train_exact": 0.0, "kept": False}
+    assert (second["seed"], second["steps"], second["kept"]) == (1_000_000, 60, True) and not report["failed"]
+
+
 def test_a_seed_whose_loss_is_no_number_does_not_end_the_others(
     tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
