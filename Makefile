@@ -48,12 +48,13 @@ docs: reference
 	$(BIN)/zensical build --strict --clean
 
 # The models that come with the package: `lagr parse cogs "…"`. Needs the corpora; minutes on a GPU. Without one
-# `cogs` takes half an hour, `cfq` hours.
+# `cogs` takes half an hour, `cfq` an hour and a half with PRECISION=bf16 on a CPU that multiplies that.
 models: $(addprefix lagr/models/,cogs cfq)
 
+PRECISION ?= auto
 lagr/models/%: | .venv/ready
 	@if [ ! -f runs/$*-small/report.json ]; then \
-	  $(BIN)/lagr train $*-small --out runs/$*-small $(if $(wildcard runs/$*-small/config.toml),--resume); fi
+	  $(BIN)/lagr train $*-small --out runs/$*-small --train.precision $(PRECISION) $(if $(wildcard runs/$*-small/config.toml),--resume); fi
 	$(BIN)/lagr pack runs/$*-small --out $@
 
 # torch is installed first and by version: a range may bring a newer build, with gigabytes that nobody asked for.
