@@ -34,6 +34,11 @@ class Affine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return add_bias(self.product(x), self.bias)
 
+    def logits(self, x: Tensor) -> Tensor:
+        """The same, in float32 whatever x and A are: labels are compared, and bf16 would round what sets them apart."""
+        product = torch.bmm(x.float().reshape(self.weight.shape[0], -1, x.shape[-1]), self.weight.float())
+        return add_bias(product.view(*x.shape[:-1], -1), self.bias)
+
     def product(self, x: Tensor) -> Tensor:
         """x A"""
         return torch.bmm(x.reshape(self.weight.shape[0], -1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)

@@ -180,7 +180,7 @@ class LAGr(nn.Module):
         S, B, N, _ = for_nodes.shape
         # A token's L slots stand side by side, so slot = token · L + layer whatever the padding.
         M, of_pair = N * self.graph_layers, (self.encoded_labels, self.edge_width)
-        node_logits = self.node_scorer(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
+        node_logits = self.node_scorer.logits(for_nodes).view(S * B, M, -1)[..., : self.node_labels]
         queries = self.edge_queries(for_edges).view(S * B, M, *of_pair)
         keys = self.edge_keys(for_edges).view(S * B, M, *of_pair)
         if self.twins:
@@ -193,7 +193,7 @@ class LAGr(nn.Module):
             queries, keys = (rotated(x, token[:, None]) for x in (queries, keys))
         numbers = None
         if max(self.valencies):
-            numbers = self.valency_scorer(for_edges).view(S * B, M, 2, -1)[..., : max(self.valencies)].float()
+            numbers = self.valency_scorer.logits(for_edges).view(S * B, M, 2, -1)[..., : max(self.valencies)]
             known = torch.arange(numbers.shape[-1], device=numbers.device) < numbers.new_tensor(self.valencies)[:, None]
             numbers = log_softmax(numbers.masked_fill(~known, -torch.inf))
         return log_softmax(node_logits), edge_log_probs(queries, keys), numbers

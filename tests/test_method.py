@@ -209,6 +209,22 @@ def test_the_edge_scorer_is_what_its_formula_says() -> None:
     torch.testing.assert_close(model(tokens, lengths).edge_log_probs[0], logits.log_softmax(-1))
 
 
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_node_logits_are_not_rounded_to_bf16(weights: torch.dtype) -> None:
+    """Where they are, weak supervision with noise learns other alignments: docs/mcd1.md."""
+    torch.manual_seed(0)
+    model = LAGr(9, 40, 3, width=64, encoders="shared", graph_layers=2)
+    for affine in (model.node_scorer, model.edge_queries, model.edge_keys):
+        affine.weight.data = (20 * affine.weight.data).to(weights)
+    encoded, lengths = torch.randn(1, 3, 5, 64).to(weights), torch.full((1, 3), 5)
+    found = model.score(encoded, encoded, lengths)[0]
+    assert model.node_scorer.bias is not None
+    exact = encoded[0].double() @ model.node_scorer.weight[0].double() + model.node_scorer.bias[0].double()
+    exact = exact.view(3, 10, -1)[..., :40].log_softmax(-1)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, atol=1e-4, rtol=0)
+
+
 def test_an_edges_width_is_the_models_over_the_labels_and_a_multiple_of_eight_unless_told() -> None:
     assert LAGr(5, 4, 10, width=512, encoder_layers=1).edge_width == 56
     assert LAGr(5, 4, 10, width=512, encoder_layers=1, edge_width=64).edge_width == 64
