@@ -211,7 +211,7 @@ def test_the_edge_scorer_is_what_its_formula_says() -> None:
 
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 def test_node_logits_are_not_rounded_to_bf16(weights: torch.dtype) -> None:
-    """Where they are, weak supervision with noise learns other alignments: docs/mcd1.md."""
+    """bf16 keeps eight bits: logits of 16 and more would come in steps of an eighth. docs/mcd1.md has what that does."""
     torch.manual_seed(0)
     model = LAGr(9, 40, 3, width=64, encoders="shared", graph_layers=2)
     for affine in (model.node_scorer, model.edge_queries, model.edge_keys):
