@@ -23,6 +23,7 @@ from lagr import config as configs
 from lagr.batch import pad_tokens
 from lagr.bench_references import Published, graphs_pair_by_pair
 from lagr.datasets import Example, Source, open_source
+from lagr.devices import choose_device, machine
 from lagr.errors import DataError
 from lagr.evaluate import evaluate as score
 from lagr.evaluate import evaluate_parser
@@ -32,7 +33,7 @@ from lagr.model import GraphDistribution, LAGr
 from lagr.parser import Parser
 from lagr.seq2seq import END, Seq2Seq
 from lagr.supervision import training_examples
-from lagr.train import Trainer, choose_device, machine
+from lagr.train import Trainer
 from lagr.vocab import Vocabulary
 
 Result = dict[str, Any]

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lagr import bench
-from lagr.train import choose_device, machine
+from lagr.devices import choose_device, machine
 
 
 def profile() -> dict[str, Any]:

@@ -29,10 +29,11 @@ from lagr import config as configs
 from lagr import memory
 from lagr.bench import step_milliseconds
 from lagr.datasets import Example, Source
+from lagr.devices import choose_device
 from lagr.errors import LagrError
 from lagr.graph import Edge, Graph
 from lagr.parser import build
-from lagr.train import Trainer, choose_device
+from lagr.train import Trainer
 from lagr.vocab import Vocabulary
 
 Row = dict[str, Any]

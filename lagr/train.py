@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +27,7 @@ from lagr.calibrate import FEWEST, calibrate
 from lagr.config import Config, override
 from lagr.copying import copied_labels
 from lagr.datasets import Example, Source
+from lagr.devices import choose_device, machine, threads, uses_bf16
 from lagr.engine import Engine
 from lagr.errors import ConfigError, DataError, RunError, StoppedError
 from lagr.evaluate import Evaluation, evaluate, evaluate_parser
@@ -104,7 +104,7 @@ def train(
     else:
         runs.check_free(out)
     explained = memory.explained("training", memory.training_advice(len(configs)))
-    with at_work_on(out), explained, _threads(config.train.threads):
+    with at_work_on(out), explained, threads(config.train.threads):
         # It says what can't be done.
         trainer = Trainer(configs, source, splits, vocab, folders, out / runs.STATE, resume, of_each)
         if not resume:
@@ -493,52 +493,10 @@ def learning_rate(step: int, steps: int, warmup: int, peak: float) -> float:
     return peak * (steps - step) / max(1, steps - warmup)
 
 
-def choose_device(wanted: str) -> str:
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("train.device is cuda, but no GPU can be seen; use cpu or auto")
-    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
-
-
-def uses_bf16(precision: str, device: str) -> bool:
-    if precision == "bf16" and device == "cpu" and not cpu_multiplies_bf16():
-        raise ConfigError(
-            "train.precision = bf16: this CPU has no instructions for it (AVX-512 BF16 or AMX) that PyTorch knows of; "
-            "without them it is about ten times slower than float32, which auto takes"
-        )
-    return precision == "bf16" or (device == "cuda" and precision == "auto")
-
-
-def cpu_multiplies_bf16() -> bool:
-    ask = getattr(torch.cpu, "get_capabilities", dict)  # an older PyTorch may not have it
-    capabilities: dict[str, object] = ask()
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
-
-
-def machine(device: str) -> str:
-    threads = torch.get_num_threads()
-    name = (
-        torch.cuda.get_device_name()
-        if device == "cuda"
-        else f"{platform.machine()} CPU, {threads} thread{'s' if threads != 1 else ''}"
-    )
-    return f"{name}, torch {torch.__version__}"
-
-
 def _difference(saved: Config, given: Config) -> str:
     one, other = saved.to_dict(), given.to_dict()
     section, key = next((s, k) for s in one for k in one[s] if one[s][k] != other[s][k])
     return f"{section}.{key} is {one[section][key]!r}, not {other[section][key]!r},"
-
-
-@contextmanager
-def _threads(wanted: int) -> Iterator[None]:
-    """Lets torch take so many threads of the CPU; 0: as many as it does anyway."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(wanted or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def train(options: argparse.Namespace) -> None:
 def _chosen(options: argparse.Namespace) -> tuple[config.Config, list[str]]:
     """Settings for one's own data, once it is checked, and why; what is given on the command line is not chosen."""
     from lagr.datasets import check, open_source
-    from lagr.train import choose_device
+    from lagr.devices import choose_device
 
     source = open_source(options.preset)
     counts = check.check(source)
@@ -363,7 +363,7 @@ def split_of(source: Any, split: str) -> Any:
 
 
 def device() -> str:
-    from lagr.train import choose_device
+    from lagr.devices import choose_device
 
     return choose_device("auto")
 

@@ -135,8 +135,8 @@ def search(options: argparse.Namespace) -> None:
 def bench(options: argparse.Namespace) -> None:
     from lagr import bench_serve
     from lagr.bench import BENCHMARKS
+    from lagr.devices import choose_device, machine
     from lagr.scaling import scaling
-    from lagr.train import choose_device, machine
 
     if unknown := [name for name in options.names if name not in (*BENCHMARKS, SCALING, SERVE)]:
         raise ConfigError(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, SCALING, SERVE))}")

@@ -104,7 +104,7 @@ def test_bf16_takes_the_steps_that_float32_takes(
     tmp_path: Path, small_config: Config, mini: Source, supervision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, of whatever kind: one without instructions for it gives the same, slowly."""
-    monkeypatch.setattr("lagr.train.cpu_multiplies_bf16", lambda: True)
+    monkeypatch.setattr("lagr.devices.cpu_multiplies_bf16", lambda: True)
     changes = [("align", "supervision", supervision), ("align", "noise", 0.0), ("train", "device", "cpu")]
     exact = config.override(small_config, changes)
     rounded = config.override(exact, [("train", "precision", "bf16")])

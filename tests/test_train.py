@@ -353,7 +353,7 @@ def test_a_graph_too_large_for_its_slots_names_the_sentence(graph: Graph, compla
 def test_bf16_on_a_cpu_that_cannot_multiply_it_is_refused(
     tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lagr.train.cpu_multiplies_bf16", lambda: False)
+    monkeypatch.setattr("lagr.devices.cpu_multiplies_bf16", lambda: False)
     with pytest.raises(ConfigError, match="no instructions for it"):
         train(
             config.override(small_config, [("train", "precision", "bf16"), ("train", "device", "cpu")]),
