@@ -31,20 +31,38 @@ def is_gone(process: str) -> bool:
 @contextmanager
 def at_work_on(folder: Path) -> Iterator[None]:
     """A run folder has one process that trains into it. Its name stands beside the folder while it does."""
+    folder = folder.resolve()
     note = folder.with_name(f".{folder.name}.process")
-    other = note.read_text(encoding="utf-8") if note.is_file() else ""
-    if other == this_process():
-        yield
-        return
-    if other and not is_gone(other):
-        machine, _, number = other.rpartition(" ")
-        raise RunError(
-            f"{folder} is being trained by process {number} on {machine}; wait for it, or give another --out. "
-            f"If there is no such process, remove {note}"
-        )
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(this_process(), encoding="utf-8")
+    try:
+        mine = _take(note)
+    except OSError:  # nobody may write beside the folder, so nobody is kept from it either
+        mine = False
+    else:
+        if not mine and (other := _holder(note)) != this_process():  # who holds it already may take it again
+            machine, _, number = other.rpartition(" ")
+            raise RunError(
+                f"{folder} is being trained by process {number} on {machine}; wait for it, or give another --out. "
+                f"If there is no such process, remove {note}"
+            )
     try:
         yield
     finally:
+        if mine and _holder(note) == this_process():
+            note.unlink(missing_ok=True)
+
+
+def _take(note: Path) -> bool:
+    """Writes this process' name, unless another one that may be alive has: whether it did."""
+    note.parent.mkdir(parents=True, exist_ok=True)
+    if is_gone(_holder(note)):
         note.unlink(missing_ok=True)
+    try:
+        with note.open("x", encoding="utf-8") as file:  # of several processes one succeeds
+            file.write(this_process())
+    except FileExistsError:
+        return False
+    return True
+
+
+def _holder(note: Path) -> str:
+    return note.read_text(encoding="utf-8") if note.is_file() else ""

@@ -194,6 +194,8 @@ def train_batch(settings: Config, source: Source, batch: Batch) -> None:
         return
     try:
         with at_work_on(batch.folder):
+            if batch.finished:  # by a process that has just ended
+                return
             if not batch.began and not any(batch.folder.rglob(runs.STATE)):
                 shutil.rmtree(batch.folder, ignore_errors=True)  # killed while the folder was laid out
             train(settings, source, batch.folder, resume=batch.began, seeds=len(batch.seeds))
@@ -206,9 +208,12 @@ def train_batch(settings: Config, source: Source, batch: Batch) -> None:
 
 def _alignments(job: Job, seed: int) -> Path:
     """The folder of the runs whose learned alignments are to be trained on, each seed on those of the same one."""
-    if batch := job.taught_by(seed):
-        return batch.folder
     weak = job.row.alignments_of
+    if batch := job.taught_by(seed):
+        for taught in batch.seeds:
+            if not (batch.folder / f"seed-{taught}" / runs.ALIGNMENTS).is_file():
+                raise DataError(f"seed {taught} of {weak} has no alignments: its loss was no longer a number")
+        return batch.folder
     where = job.folder.parent / weak
     raise DataError(f"there is no seed {seed} in {where}: run `lagr reproduce {weak}` first, or give --align.given")
 

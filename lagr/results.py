@@ -56,11 +56,12 @@ def _is_whole(result: Result) -> bool:
     """Whether nothing is missing that tables are made of; KeyError or TypeError if it is nothing of the kind."""
     splits = {frozenset(run["evaluation"]) for run in result["runs"]}
     return (
-        {"preset", "config", "paper_steps", "unseen_rows"} <= result.keys()
+        {"row", "preset", "config", "paper_steps", "unseen_rows"} <= result.keys()
         and len(splits) == 1  # all seeds were evaluated on the same
         and all(
             {"seed", "failed", "starts", "seconds", "seeds_at_once", "machine"} <= run.keys() for run in result["runs"]
         )
+        and all(run["starts"] for run in result["runs"])
         and all({"n", "exact"} <= one.keys() for run in result["runs"] for one in run["evaluation"].values())
     )
 

@@ -100,6 +100,8 @@ def search(
         batch = Batch(out / folder, range(base.train.seed, base.train.seed + seeds))
         train_batch(chosen, seen, batch)
         reports = read_reports(batch.folder)
+        if any("diverged" in report for report in reports):
+            raise RunError("the loss is no longer a number")
         trial.set_user_attr("seconds", max(report["seconds"] for report in reports))
         return float(mean(report["evaluation"]["dev"]["exact"] for report in reports))
 

@@ -163,7 +163,9 @@ def fingerprint_of_all(splits: Mapping[str, Sequence[Example]]) -> str:
     digest = hashlib.sha256()
     for split in sorted(splits):
         for example in splits[split]:
-            digest.update(repr((split, example.tokens, sorted(example.graph.nodes), len(example.graph.edges))).encode())
+            nodes = example.graph.nodes
+            edges = sorted((nodes[edge.source], edge.label, nodes[edge.target]) for edge in example.graph.edges)
+            digest.update(repr((split, example.tokens, sorted(nodes), edges, example.form, example.category)).encode())
     return digest.hexdigest()[:16]
 
 

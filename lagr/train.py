@@ -54,7 +54,7 @@ from lagr.supervision import (
 )
 from lagr.vocab import Vocabulary
 
-PROGRESS = ("start", "began", "failed", "best", "report")  # of a run, as in a checkpoint
+PROGRESS = ("start", "began", "failed", "exhausted", "best", "report")  # of a run, as in a checkpoint
 LOG_EVERY = 50  # steps between two lines of losses; reading a loss makes the host wait for the device
 
 
@@ -140,6 +140,7 @@ class Run:
     start: int = 0  # how often it was started again
     began: int = 0  # the step at which this start began
     failed: list[dict[str, Any]] = field(default_factory=list)  # starts that ended below the threshold
+    exhausted: bool = False  # the last start that it may have is below the threshold, too
     best: dict[str, Any] | None = None  # step and exact match on dev of the weights that are to be kept
     report: dict[str, Any] | None = None  # once it is finished
 
@@ -238,14 +239,15 @@ class Trainer:
             while not self._all_finished():
                 self._take_step()
                 self.seconds = time.monotonic() - began
-                behind = self._behind
-                if self.step % LOG_EVERY == 0 or behind == train.steps:
+                if self.step % LOG_EVERY == 0 or any(map(self._has_ended, self.runs)):
                     loss = self._log_losses()
                     if loss is not None:
-                        progress.update(behind, loss, train.batch * len(self.runs))
+                        progress.update(self._behind, loss, train.batch * len(self.runs))
                 found_better = [self._look_at(s, run, progress) for s, run in enumerate(self.runs) if not run.report]
-                # A resumed run must not compare with a best model that is no longer there.
-                if interrupted() or any(found_better) or self.step % train.save_every == 0 or behind == train.steps:
+                # A resumed run must not compare with a best model that is no longer there; one that has ended is
+                # evaluated next, and that may be broken off.
+                due = any(found_better) or any(map(self._has_ended, self.runs)) or self.step % train.save_every == 0
+                if interrupted() or due:
                     self._save()
                 if interrupted():
                     raise StoppedError(f"stopped at step {self.step}; everything is saved: go on with --resume")
@@ -260,11 +262,15 @@ class Trainer:
         """How many steps the run has taken that has most of them before it."""
         return min((self.step - run.began for run in self.runs if not run.report), default=self.config.train.steps)
 
+    def _has_ended(self, run: Run) -> bool:
+        """Whether a run takes no more steps, and has no report yet."""
+        return not run.report and (run.exhausted or self.step - run.began == self.config.train.steps)
+
     def _all_finished(self) -> bool:
         """Finishes the runs that have just ended."""
         for s, run in enumerate(self.runs):
-            if not run.report and self.step - run.began == self.config.train.steps:
-                self._finish(s, run)
+            if self._has_ended(run):
+                self._finish(s, run, failed=run.exhausted)
         return all(run.report for run in self.runs)
 
     def _take_step(self) -> None:
@@ -319,7 +325,7 @@ class Trainer:
         if exact >= self.config.train.restart_below:
             return False
         if run.start >= self.config.train.restarts:
-            self._finish(s, run, failed=True)
+            run.exhausted = True
             return False
         run.failed.append(self._outcome(run, exact, kept=False))
         return True
@@ -380,7 +386,7 @@ class Trainer:
         """The last weights, or those that were best on dev where these are to be kept."""
         return runs.read_tensors(run.folder / runs.BEST)[0] if run.best else self.engine.weights_of(s)
 
-    def _finish(self, s: int, run: Run, failed: bool = False) -> None:
+    def _finish(self, s: int, run: Run, failed: bool) -> None:
         weights = self._kept_weights(s, run)
         parser = self._parser(s, weights)
         runs.write_tensors(run.folder / runs.MODEL, weights)

@@ -18,14 +18,15 @@ from typing import Any, cast
 
 import pytest
 
-from lagr import config, reproduce, results, runs, tables
+from lagr import config, processes, reproduce, results, runs, tables
 from lagr.analyse import placement_table
 from lagr.cli import main
 from lagr.datasets import Example
-from lagr.errors import ConfigError
-from lagr.graph import Graph, blindly_isomorphic
+from lagr.errors import ConfigError, DataError, RunError
+from lagr.graph import Edge, Graph, blindly_isomorphic
 from lagr.parser import Parser
 from lagr.rows import CFQ_BEYOND, CLAIMS, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+from lagr.supervision import fingerprint_of_all
 from lagr.vocab import Vocabulary
 
 ROOT = Path(__file__).parent.parent
@@ -201,6 +202,7 @@ def test_seeds_are_retrained_with_those_whose_alignments_lie_in_one_folder(tmp_p
             folder = tmp_path / "runs" / row.alignments_of / f"seeds-{first}-{last}" / f"seed-{seed}"
             folder.mkdir(parents=True)
             (folder / runs.REPORT).write_text("{}")
+            (folder / runs.ALIGNMENTS).touch()
     batch = job.next_batch()
     assert batch and batch.seeds == range(2) and reproduce._alignments(job, 0).name == "seeds-0-1"
     reproduce.record(job, [fake_report(row, seed, 80.0) for seed in (0, 1)], "abc", None)
@@ -346,6 +348,43 @@ def test_a_row_has_one_process_at_a_time(like_cogs: Path, tmp_path: Path, capsys
     assert not note.exists() and outcome(tmp_path)[BEST]["runs"][0]["seed"] == 0
 
 
+def test_whoever_holds_a_folder_may_take_it_again_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    note = tmp_path.parent / f".{tmp_path.name}.process"
+    with processes.at_work_on(Path()):
+        with processes.at_work_on(tmp_path):
+            assert note.read_text() == processes.this_process()
+        assert note.exists() and not processes._take(note)
+        note.write_text("elsewhere 1")  # as if it had been taken over
+    assert note.read_text() == "elsewhere 1"
+    with pytest.raises(RunError, match="process 1 on elsewhere"), processes.at_work_on(tmp_path):
+        pass
+    note.unlink()
+
+
+def test_a_seed_without_alignments_teaches_nobody(tmp_path: Path) -> None:
+    job = reproduce.plan(rows_of(f"{WEAK}-retrain"), (), None, tmp_path / "results", tmp_path / "runs")[0]
+    for seed in range(2):
+        folder = tmp_path / "runs" / WEAK / "seeds-0-1" / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        (folder / runs.REPORT).write_text("{}")
+        (folder / runs.ALIGNMENTS).touch()
+    assert reproduce._alignments(job, 0) == folder.parent
+    (folder / runs.ALIGNMENTS).unlink()
+    with pytest.raises(DataError, match=f"seed 1 of {WEAK} has no alignments"):
+        reproduce._alignments(job, 0)
+
+
+def test_other_labels_are_other_data() -> None:
+    one = Example(("a", "b"), Graph(("p", "q"), (Edge(0, "x", 1),)), "p x q")
+    turned = replace(one, graph=Graph(("q", "p"), (Edge(1, "x", 0),)))  # the same graph, its nodes in another order
+    others = [replace(one, graph=Graph(("p", "q"), (edge,))) for edge in (Edge(1, "x", 0), Edge(0, "y", 1))]
+    found = [fingerprint_of_all({"gen": [each]}) for each in (one, turned, *others, replace(one, form="q x p"))]
+    assert found[0] == found[1] and len(set(found)) == 4
+
+
 def test_results_that_change_make_the_code_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lagr").mkdir()
     (tmp_path / "results").mkdir()
@@ -451,6 +490,7 @@ def test_accuracy_without_unseen_words_is_of_the_other_rows() -> None:
     [
         (lambda result: result["runs"][0].clear(), "remove it, and its row runs again"),
         (lambda result: result.pop("config"), "remove it, and its row runs again"),
+        (lambda result: result.pop("row"), "remove it, and its row runs again"),
         (lambda result: result["runs"][1]["evaluation"].pop("gen"), "remove it, and its row runs again"),
         (lambda result: result["runs"].clear(), "remove it, and its row runs again"),
         (lambda result: result.update(row=SHARED), f"has the runs of {SHARED}, not of {BEST}"),

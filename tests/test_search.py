@@ -74,6 +74,12 @@ def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeyp
     assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
 
 
+def test_a_trial_whose_loss_is_no_number_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, "--train.learning_rate", "1e30", "--train.clip", "0")) == 1
+    assert "none of the 2 trials could be trained" in capsys.readouterr().err and not (tmp_path / "best.toml").exists()
+    assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
+
+
 def test_values_that_do_not_fit_what_is_given_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train_batch(settings: config.Config, *rest: Any) -> None:
         raise RunError("these fit")

@@ -441,6 +441,54 @@ def test_a_run_that_is_stopped_while_it_is_evaluated_stops_there_and_is_evaluate
     assert (tmp_path / "late" / "report.json").exists() and not (tmp_path / "late" / "state.safetensors").exists()
 
 
+def test_a_start_that_was_too_low_stays_failed_if_its_evaluation_is_stopped(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [("train", "steps", 20), ("train", "restart_below", 100.0), ("train", "restarts", 0)]
+    settings = config.override(small_config, [*changes, ("train", "restart_after", 0.5), ("train", "save_every", 1000)])
+    begin = Progress.begin
+
+    def interrupted(progress: Progress, step: int, title: str, *more: Any, **others: Any) -> None:
+        begin(progress, step, title, *more, **others)
+        if title == "seed 0, dev":
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(StoppedError):
+        patch.setattr(Progress, "begin", interrupted)
+        train(settings, mini, tmp_path / "run")
+    assert runs.read_tensors(tmp_path / "run" / runs.STATE)[1]["step"] == 10  # nothing is lost
+    with pytest.raises(RunError, match="1 of 1 seeds stayed below"):
+        train(settings, mini, tmp_path / "run", resume=True)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["failed"] and report["starts"][-1]["steps"] == 10
+
+
+def test_a_seed_that_ends_before_the_others_is_looked_at_too(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [("train", "steps", 70), ("train", "restart_below", 1e-9), ("train", "restart_after", 0.3)]
+    settings = config.override(small_config, [*changes, ("train", "restarts", 1), ("train", "seed", 0)])
+    take_step = Trainer._take_step
+
+    def with_a_nan(trainer: Trainer) -> None:
+        take_step(trainer)
+        if trainer.step == 60:
+            trainer.engine.tables[0].values[trainer.engine.tables[0].rows_of(1)] = float("nan")
+
+    def first_is_low(trainer: Trainer, s: int, run: Any) -> bool:
+        if s == 0 and not run.start:
+            run.failed.append(trainer._outcome(run, 0.0, kept=False))
+            return True
+        return False
+
+    monkeypatch.setattr(Trainer, "_take_step", with_a_nan)
+    monkeypatch.setattr(Trainer, "_too_low", first_is_low)
+    one, other = train(settings, mini, tmp_path / "runs", seeds=2)
+    assert [start["steps"] for start in one["starts"]] == [21, 70]
+    assert other["starts"][0] == {"seed": 1, "steps": 70, "train_exact": 0.0, "kept": False}  # and begun again
+    assert other["starts"][1]["seed"] == 1_000_001 and not other["failed"]
+
+
 def test_the_last_evaluation_shows_how_far_it_is(
     tmp_path: Path,
     small_config: Config,
