@@ -321,8 +321,8 @@ def align(options: argparse.Namespace) -> None:
         parser, given = only_lagr(load(run, device()), "lagr align"), split_of(source, options.split)
         known = [example for example in given if parser.can_align(example)]
         if left_out := len(given) - len(known):
-            sentences = "sentence has" if left_out == 1 else "sentences have"
-            print(f"{left_out:,} of {len(given):,} {sentences} labels that training lacks; left out", file=sys.stderr)
+            why = "labels that training lacks, or more nodes than slots"
+            print(f"{left_out:,} of {len(given):,} sentences left out: {why}", file=sys.stderr)
         examples = parser.align(known)
     lines = (jsonl.write_row(example, source.formalism) + "\n" for example in examples)
     if options.out:
