@@ -12,21 +12,20 @@ last step; what stands in for libraries of then, of which nothing but a vocabula
 forms are read, since their script for that does not run; the sizes of the small models in docs/; and CFQ's exact match,
 of which queries with a reversed predicate, whose `^` that code drops, have none.
 
-Prints a line every 250 steps, and what was found as a line of JSON. placed: on COGS, of the nodes of the last 100
-steps, the share that is on a word where the gold graph has their label. names: on CFQ, of the nodes M0, M1, … of the
-last 300 steps, the share that is on the word of that name. train, dev: exact match on CFQ; blind: their score.
+Prints a line every 250 steps and one at the end, and what was found as a line of JSON. nodes: on COGS, of those of the
+last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on CFQ, as
+cfq/places.py has them, of the last 300 steps. train, dev: exact match on CFQ; blind: their score.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import sys
 import types
 from argparse import Namespace
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,15 +41,20 @@ from lagr.errors import LagrError
 from lagr.forms import sparql
 from lagr.graph import Edge, Graph
 
+sys.path.extend(str(Path(__file__).parent / folder) for folder in ("cfq", "beyond"))
+from held_out import CLASS, PART_OF_A_NOUN
+from places import NAME, VARIABLE
+
 PARTITION = "inner"
 EMPTY = (0, 1)  # their numbers of null and of padding
 Batch = dict[str, Tensor]
-Placed = Callable[[Tensor, Batch], Iterator[bool]]  # of some nodes of a batch that was placed, whether they are right
+Shares = dict[str, float]
+Placed = Callable[[Tensor, Batch], dict[str, list[bool]]]  # of kinds of nodes of a batch, which are where they belong
 
 
 @dataclass(frozen=True)
 class Small:
-    """A small model as docs/ has it, and how long it is trained."""
+    """A small model as docs/ has it, and how it is trained."""
 
     shared: bool
     layers: int
@@ -121,7 +125,7 @@ def their_parser(small: Small, seed: int, data: str, preprocessor: Any, words: A
         scheduler_args={"num_warmup_steps": small.warmup, "num_training_steps": small.steps},
         preprocessor=preprocessor, vocab_size=len(words), tgt_vocab_size=len(words), tgt_vocab=words,
         n_node_labels=len(preprocessor.node_vocab.itos), n_edge_labels=len(preprocessor.edge_vocab.itos),
-        **{f"transformer.{name}": size for name, size in sizes.items()}, **{"transformer.decoder_n_layers": 1},
+        **{f"transformer.{name}": value for name, value in sizes.items()}, **{"transformer.decoder_n_layers": 1},
     )  # fmt: skip
     parser = Parser(args)
     for name, parameter in parser.named_parameters():
@@ -130,11 +134,12 @@ def their_parser(small: Small, seed: int, data: str, preprocessor: Any, words: A
     return parser
 
 
-def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) -> float:
-    """The share of nodes that are where they belong at the end, in per cent."""
+def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) -> Shares:
+    """The shares of nodes that are where they belong at the end, in per cent."""
     how = parser.configure_optimizers()
     optimizer, schedule = how["optimizer"], how["lr_scheduler"]["scheduler"]
-    step, losses, recent = 0, deque[float](maxlen=250), deque[list[bool]](maxlen=small.last)
+    step, losses = 0, deque[float](maxlen=250)
+    recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=small.last))
     parser.train()
     while True:
         for batch in loader:
@@ -146,15 +151,18 @@ def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) 
             schedule.step()
             step += 1
             losses.append(float(loss.detach()))
-            recent.append(list(placed(nodes, batch)))
-            right = sum(map(sum, recent)) / sum(map(len, recent))
-            if step % 250 == 0:
-                print(f"step {step}: loss {sum(losses) / len(losses):.2f}, {100 * right:.1f} % placed", flush=True)
+            for kind, right in placed(nodes, batch).items():
+                recent[kind].append(right)
+            if step % 250 and step != small.steps:
+                continue
+            shares = {kind: 100 * sum(map(sum, found)) / sum(map(len, found)) for kind, found in recent.items()}
+            where = ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items())
+            print(f"step {step}: loss {sum(losses) / len(losses):.2f}, placed: {where}", flush=True)
             if step == small.steps:
-                return 100 * right
+                return shares
 
 
-def on_cogs(data: Path, seed: int, small: Small, residual: float) -> dict[str, float]:
+def on_cogs(data: Path, seed: int, small: Small, residual: float) -> Shares:
     from src.utils import Vocab
 
     examples = cogs.source(data / "cogs").read("train")
@@ -178,14 +186,16 @@ def on_cogs(data: Path, seed: int, small: Small, residual: float) -> dict[str, f
         rows.append({"src": words, "tgt": words, "node_tgt": node_tgt, "edge_tgt": edge_tgt})
         gold[tuple(words.tolist())] = built(example.graph, example.graph.slots or (), len(words), preprocessor)[0]
 
-    def on_their_words(nodes: Tensor, batch: Batch) -> Iterator[bool]:
-        for sentence, length, found in zip(batch["src"].tolist(), batch["src_len"].tolist(), nodes, strict=True):
+    def on_their_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
+        found: list[bool] = []
+        for sentence, length, labels in zip(batch["src"].tolist(), batch["src_len"].tolist(), nodes, strict=True):
             right = gold[tuple(sentence[:length])]
-            for slot in (right > max(EMPTY)).nonzero().flatten().tolist():
-                yield bool(found[slot] == right[slot])
+            is_node = right > max(EMPTY)
+            found += (labels[: len(right)] == right)[is_node].tolist()
+        return {"nodes": found}
 
     parser = their_parser(small, seed, "cogs", preprocessor, Vocab(numbers), residual)
-    return {"placed": trained(parser, small, batches(rows, small.batch), on_their_words)}
+    return trained(parser, small, batches(rows, small.batch), on_their_words)
 
 
 def built(graph: Graph, slots: Sequence[int], length: int, preprocessor: Any) -> tuple[Tensor, Tensor]:
@@ -208,7 +218,7 @@ def batches(rows: Any, size: int, training: bool = True) -> DataLoader[Any]:
     return DataLoader(rows, batch_size=size, shuffle=training, drop_last=training, collate_fn=make_collator())
 
 
-def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float) -> dict[str, float]:
+def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float) -> Shares:
     from src.utils import CustomDataset, setup_data
 
     given = splits_of(data / "cfq")
@@ -217,16 +227,26 @@ def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float)
     datasets, (words, _), preprocessor = setup_data(where)
     label_of = preprocessor.node_vocab.itos
 
-    def names_on_names(nodes: Tensor, batch: Batch) -> Iterator[bool]:
-        for found, sentence in zip(nodes.tolist(), batch["src"].tolist(), strict=True):
-            for slot, node in enumerate(found):
-                if re.fullmatch(r"M\d+", label := label_of[node]):
-                    # Their first token is a marker.
-                    yield words.itos[sentence[slot // small.graph_layers - 1]] == label
+    def on_their_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
+        found: dict[str, list[bool]] = {"names": [], "others": [], "questions": []}
+        for labels, sentence in zip(nodes.tolist(), batch["src"].tolist(), strict=True):
+            all_right = True
+            for slot, number in enumerate(labels):
+                label = label_of[number]
+                if number in EMPTY or VARIABLE.fullmatch(label):
+                    continue
+                at = slot // small.graph_layers - 1  # their first token is a marker, and so is their last
+                word = words.itos[sentence[at]] if 0 <= at < len(sentence) else ""
+                is_name = NAME.fullmatch(label)
+                right = word == label if is_name else word in CLASS or word in PART_OF_A_NOUN
+                found["names" if is_name else "others"].append(right)
+                all_right &= right
+            found["questions"].append(all_right)
+        return found
 
     parser = their_parser(small, seed, "cfq", preprocessor, words, residual)
     train, dev = (CustomDataset(datasets[split]) for split in ("train", "validation"))
-    found = {"names": trained(parser, small, batches(train, small.batch), names_on_names)}
+    found = trained(parser, small, batches(train, small.batch), on_their_words)
     for name, split, dataset, limit in (("train", "train", train, 1000), ("dev", "validation", dev, len(dev))):
         queries = [row["query"].decode() for row in given[split][:limit]]
         loader = batches(Subset(dataset, range(limit)), 100, training=False)

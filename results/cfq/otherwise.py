@@ -4,8 +4,8 @@ python results/cfq/otherwise.py means|nodes=W|scaled=S train PRESET …        t
 
 means: the mean over the slots of a batch and the mean over its pairs, added up, as the published code has it for strong
 supervision. nodes=W: what slots hold counts W times as much as what pairs hold. scaled=S: the gradient is S times as
-large when it is clipped, and that is taken back afterwards, as in Lightning 1.4.0 to 1.4.8 with half precision (its
-issue 9330): every gradient then has a norm of 1 / S, beside which the 1e-8 in Adam is not small any more.
+large when it is clipped, and that is taken back afterwards, as in Lightning 1.4.5 with half precision (its issue 9330,
+mended in 1.4.9): every gradient then has a norm of 1 / S, beside which the 1e-8 in Adam is not small any more.
 """
 
 from __future__ import annotations
