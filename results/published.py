@@ -2,19 +2,21 @@
 
 python results/published.py cogs|cfq CHECKOUT DATA SEED [K SIGMA STEPS RESIDUAL]
 
-CHECKOUT is github.com/ElementAI/lagr at commit 0fcd07c, which needs pandas; DATA/cogs is COGS, and DATA/cfq what
-`results/beyond/held_out.py cfq` made. K = 10, σ = 1 and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps on CFQ, if
-not told otherwise. RESIDUAL is lagr's `model.residual`; their layers begin at their full size, 1.
+CHECKOUT is github.com/ElementAI/lagr at commit 0fcd07c, which needs pandas, PyYAML and networkx; DATA/cogs is COGS, and
+DATA/cfq what `results/beyond/held_out.py cfq` made. K = 10, σ = 1 and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps
+on CFQ, if not told otherwise (their own σ for K = 1 is 0.001). RESIDUAL is lagr's `model.residual`; their layers begin
+at their full size, 1.
 
-Theirs: how questions and queries become tensors, batches, the network, its initialisation, the assignment, the loss,
-the optimizer, the score. From here: the loop that Lightning would be, in float32 on a CPU, which takes the model of the
-last step; what stands in for libraries of then, of which nothing but a vocabulary and a schedule is used; how COGS'
-forms are read, since their script for that does not run; the sizes of the small models in docs/; and CFQ's exact match,
-of which queries with a reversed predicate, whose `^` that code drops, have none.
+Theirs: how CFQ's questions and queries become tensors, batches, the network, its initialisation, the assignment, the
+loss, the optimizer, the score. From here: the loop that Lightning would be, in float32 on a CPU, which takes the model
+of the last step; what stands in for libraries of then; how COGS' forms are read, since their script for that does not
+run, and in which slots COGS' nodes begin; the sizes of the small models in docs/; and CFQ's exact match: queries with a
+reversed predicate or a filter twice, neither of which their graphs keep, are never right.
 
 Prints a line every 250 steps and one at the end, and what was found as a line of JSON. nodes: on COGS, of those of the
 last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on CFQ, as
-cfq/places.py has them, of the last 300 steps. train, dev: exact match on CFQ; blind: their score.
+cfq/places.py has them, of the last 300 steps. train, dev: exact match on CFQ, of the first 1,000 training questions and
+of all of dev; blind: their score. CFQ's tensors, which take minutes, are kept in DATA/published.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Small:
     steps: int
     candidates: int
     sigma: float
-    last: int  # steps at the end, of which it is counted where nodes are
+    counted: int  # steps at the end, of which it is seen where nodes are
 
 
 SMALL = {
@@ -139,7 +141,7 @@ def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) 
     how = parser.configure_optimizers()
     optimizer, schedule = how["optimizer"], how["lr_scheduler"]["scheduler"]
     step, losses = 0, deque[float](maxlen=250)
-    recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=small.last))
+    recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=small.counted))
     parser.train()
     while True:
         for batch in loader:
@@ -180,13 +182,13 @@ def on_cogs(data: Path, seed: int, small: Small, residual: float) -> Shares:
     for example in examples:
         words = torch.tensor([numbers.setdefault(word, len(numbers)) for word in example.tokens])
 
-        # Their targets hold nodes where they belong. Elsewhere, no tie could give that away.
+        # Their targets have every node on its own word, which a tie in the assignment could give away.
         elsewhere = rng.permutation(len(words))[: len(example.graph.nodes)].tolist()
         node_tgt, edge_tgt = built(example.graph, elsewhere, len(words), preprocessor)
         rows.append({"src": words, "tgt": words, "node_tgt": node_tgt, "edge_tgt": edge_tgt})
         gold[tuple(words.tolist())] = built(example.graph, example.graph.slots or (), len(words), preprocessor)[0]
 
-    def on_their_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
+    def on_gold_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
         found: list[bool] = []
         for sentence, length, labels in zip(batch["src"].tolist(), batch["src_len"].tolist(), nodes, strict=True):
             right = gold[tuple(sentence[:length])]
@@ -195,7 +197,7 @@ def on_cogs(data: Path, seed: int, small: Small, residual: float) -> Shares:
         return {"nodes": found}
 
     parser = their_parser(small, seed, "cogs", preprocessor, Vocab(numbers), residual)
-    return trained(parser, small, batches(rows, small.batch), on_their_words)
+    return trained(parser, small, batches(rows, small.batch), on_gold_words)
 
 
 def built(graph: Graph, slots: Sequence[int], length: int, preprocessor: Any) -> tuple[Tensor, Tensor]:
@@ -237,7 +239,7 @@ def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float)
                     continue
                 at = slot // small.graph_layers - 1  # their first token is a marker, and so is their last
                 word = words.itos[sentence[at]] if 0 <= at < len(sentence) else ""
-                is_name = NAME.fullmatch(label)
+                is_name = NAME.fullmatch(label) is not None
                 right = word == label if is_name else word in CLASS or word in PART_OF_A_NOUN
                 found["names" if is_name else "others"].append(right)
                 all_right &= right
@@ -250,7 +252,7 @@ def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float)
     for name, split, dataset, limit in (("train", "train", train, 1000), ("dev", "validation", dev, len(dev))):
         queries = [row["query"].decode() for row in given[split][:limit]]
         loader = batches(Subset(dataset, range(limit)), 100, training=False)
-        found[f"{name}_blind"], found[name] = shares(parser, loader, queries)
+        found[f"{name}_blind"], found[name] = accuracy(parser, loader, queries)
     return found
 
 
@@ -278,7 +280,7 @@ def preprocessed(checkout: Path, given: Any, folder: Path) -> Path:
     return folder
 
 
-def shares(parser: Any, loader: DataLoader[Any], queries: Sequence[str]) -> tuple[float, float]:
+def accuracy(parser: Any, loader: DataLoader[Any], queries: Sequence[str]) -> tuple[float, float]:
     """How many of the questions are right, in per cent: by their score, and exactly."""
     from src.utils import add_eos
 
