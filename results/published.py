@@ -43,9 +43,8 @@ from lagr.errors import LagrError
 from lagr.forms import sparql
 from lagr.graph import Edge, Graph
 
-sys.path.extend(str(Path(__file__).parent / folder) for folder in ("cfq", "beyond"))
-from held_out import CLASS, PART_OF_A_NOUN
-from places import NAME, VARIABLE
+sys.path.append(str(Path(__file__).parent / "cfq"))
+from places import placed
 
 PARTITION = "inner"
 EMPTY = (0, 1)  # their numbers of null and of padding
@@ -136,7 +135,7 @@ def their_parser(small: Small, seed: int, data: str, preprocessor: Any, words: A
     return parser
 
 
-def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) -> Shares:
+def trained(parser: Any, small: Small, loader: DataLoader[Any], where: Placed) -> Shares:
     """The shares of nodes that are where they belong at the end, in per cent."""
     how = parser.configure_optimizers()
     optimizer, schedule = how["optimizer"], how["lr_scheduler"]["scheduler"]
@@ -153,13 +152,13 @@ def trained(parser: Any, small: Small, loader: DataLoader[Any], placed: Placed) 
             schedule.step()
             step += 1
             losses.append(float(loss.detach()))
-            for kind, right in placed(nodes, batch).items():
+            for kind, right in where(nodes, batch).items():
                 recent[kind].append(right)
             if step % 250 and step != small.steps:
                 continue
             shares = {kind: 100 * sum(map(sum, found)) / sum(map(len, found)) for kind, found in recent.items()}
-            where = ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items())
-            print(f"step {step}: loss {sum(losses) / len(losses):.2f}, placed: {where}", flush=True)
+            told = ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items())
+            print(f"step {step}: loss {sum(losses) / len(losses):.2f}, placed: {told}", flush=True)
             if step == small.steps:
                 return shares
 
@@ -230,20 +229,16 @@ def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float)
     label_of = preprocessor.node_vocab.itos
 
     def on_their_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
-        found: dict[str, list[bool]] = {"names": [], "others": [], "questions": []}
+        found: dict[str, list[bool]] = defaultdict(list)
         for labels, sentence in zip(nodes.tolist(), batch["src"].tolist(), strict=True):
-            all_right = True
-            for slot, number in enumerate(labels):
-                label = label_of[number]
-                if number in EMPTY or VARIABLE.fullmatch(label):
-                    continue
-                at = slot // small.graph_layers - 1  # their first token is a marker, and so is their last
-                word = words.itos[sentence[at]] if 0 <= at < len(sentence) else ""
-                is_name = NAME.fullmatch(label) is not None
-                right = word == label if is_name else word in CLASS or word in PART_OF_A_NOUN
-                found["names" if is_name else "others"].append(right)
-                all_right &= right
-            found["questions"].append(all_right)
+            marked = ["", *(words.itos[word] for word in sentence), ""]  # their first token is a marker, and their last
+            pairs = [
+                (label_of[number], marked[slot // small.graph_layers])
+                for slot, number in enumerate(labels)
+                if number not in EMPTY
+            ]
+            for kind, right in placed(pairs).items():
+                found[kind] += right
         return found
 
     parser = their_parser(small, seed, "cfq", preprocessor, words, residual)

@@ -18,6 +18,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -32,16 +33,20 @@ FIRST = 20_000
 NAME, VARIABLE = re.compile(r"M\d+"), re.compile(r"(select_)?\?x\d+|ns:people\.person")  # a person may be just "Who"
 
 
-def placed(example: Example, layers: int) -> dict[str, list[bool]]:
-    """Of each kind of nodes, which are where they belong."""
+def placed(pairs: Iterable[tuple[str, str]]) -> dict[str, list[bool]]:
+    """Of a question's nodes, as pairs of a label and the word that it is on: which are where they belong."""
     found: dict[str, list[bool]] = {"names": [], "others": []}
-    for label, slot in zip(example.graph.nodes, example.graph.slots or (), strict=True):
-        word = example.tokens[slot // layers]
+    for label, word in pairs:
         if NAME.fullmatch(label):
             found["names"].append(word == label)
         elif not VARIABLE.fullmatch(label):
             found["others"].append(word in CLASS or word in PART_OF_A_NOUN)
-    return found
+    return {**found, "questions": [all(found["names"] + found["others"])]}
+
+
+def pairs_of(example: Example, layers: int) -> list[tuple[str, str]]:
+    slots = example.graph.slots or ()
+    return [(label, example.tokens[slot // layers]) for label, slot in zip(example.graph.nodes, slots, strict=True)]
 
 
 @cache
@@ -54,9 +59,8 @@ def main(data: str, *folders: str) -> None:
         config, _ = runs.read_config(Path(folder))
         layers = config.model.graph_layers
         examples = learned_alignments(Path(folder), source_of(data, config.data.partition))[:FIRST]
-        found = [placed(example, layers) for example in examples]
-        kinds = {kind: [right for one in found for right in one[kind]] for kind in ("names", "others")}
-        kinds["questions"] = [all(one["names"] + one["others"]) for one in found]
+        found = [placed(pairs_of(example, layers)) for example in examples]
+        kinds = {kind: [right for one in found for right in one[kind]] for kind in ("names", "others", "questions")}
         shares = {kind: round(100 * sum(right) / len(right), 1) for kind, right in kinds.items()}
         on_layer = Counter(slot % layers for example in examples for slot in example.graph.slots or ())
         shares["one_layer"] = round(100 * max(on_layer.values()) / on_layer.total(), 1)
