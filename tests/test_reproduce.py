@@ -1,4 +1,4 @@
-"""`lagr reproduce` and the tables made from what it writes."""
+"""`lagr reproduce`: what runs, goes on, is taken over and recorded."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from reports import fake_report, write_reports
 
-from lagr import config, processes, reproduce, results, runs, tables
-from lagr.analyse import placement_table
+from lagr import config, processes, reproduce, results, runs
 from lagr.cli import main
 from lagr.datasets import Example
-from lagr.errors import ConfigError, DataError, RunError
-from lagr.graph import Edge, Graph, blindly_isomorphic
-from lagr.parser import Parser
-from lagr.rows import CFQ_BEYOND, CLAIMS, COGS, COGS_BEYOND, K_SIGMA, ROWS, TABLES, Figure, Row, rows_of
+from lagr.errors import DataError, RunError
+from lagr.graph import Edge, Graph
+from lagr.rows import COGS, TABLES, rows_of
 from lagr.supervision import fingerprint_of_all
-from lagr.vocab import Vocabulary
 
 ROOT = Path(__file__).parent.parent
 # A model that is trained in a second. LSTMs and Transformers take these settings alike.
@@ -235,36 +232,6 @@ def test_missing_data_and_alignments_are_named(
 # What follows needs no training: the reports are made up.
 
 
-def fake_report(row: Row, seed: int, exact: float, steps: int | None = None, n: int = 1000) -> dict[str, Any]:
-    settings = row.config(
-        (("align", "given", "runs" if row.alignments_of else ""), ("train", "seed", seed))
-        + ((("train", "steps", steps),) if steps else ())
-    )
-    example = {
-        "sentence": "Ava slept .",
-        "category": "a",
-        "gold": "sleep . agent ( x _ 1 , Ava )",
-        "predicted": "sleep . theme ( x _ 1 , Ava )",
-    }
-    evaluation = {
-        "n": n, "exact": exact, "low": exact - 1, "high": exact + 1, "isomorphic": exact, "blind": exact, "nodes": 99.0,
-        "edges": exact, "edges_n": n, "by_category": {"a": {"n": n // 2, "exact": 100.0}, "b": {"n": n // 2, "exact": 2 * exact - 100}},
-        "errors": {"wrong_edge_label": {"n": round(n * (100 - exact) / 100), "meaning": "", "examples": [example]}},
-    }  # fmt: skip
-    return {
-        "lagr": "0", "config": settings.to_dict(), "failed": False, "seconds": 60.0, "seeds_at_once": 2,
-        "starts": [{"seed": seed, "steps": settings.train.steps, "train_exact": 99.0, "kept": True}],
-        "machine": "a machine", "parameters": 1, "evaluation": dict.fromkeys(("train", "test", "gen"), evaluation),
-    }  # fmt: skip
-
-
-def write_reports(folder: Path, row: Row, accuracies: list[float], **more: Any) -> Path:
-    for seed, exact in enumerate(accuracies):
-        (folder / f"seed-{seed}").mkdir(parents=True)
-        (folder / f"seed-{seed}" / runs.REPORT).write_text(json.dumps(fake_report(row, seed, exact, **more)))
-    return folder
-
-
 def test_runs_made_elsewhere_become_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_reports(tmp_path / "run", rows_of(BEST)[0], [80.0, 82.0])
     where = ("--results", str(tmp_path / "results"), "--data", str(tmp_path))
@@ -401,20 +368,6 @@ def test_results_that_change_make_the_code_no_other(tmp_path: Path, monkeypatch:
     assert reproduce.commit() == f"{made}-dirty"
 
 
-def test_without_matplotlib_there_are_the_figures_without_the_pictures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    folder, where = write_reports(tmp_path / "run", rows_of(BEST)[0], [80.0, 82.0]), str(tmp_path / "results")
-    taken = ("--from", str(folder), "--commit", "abc", "--results", where)
-    status, out, err = lagr("reproduce", BEST, *taken, capsys=capsys)
-    assert status == 0 and "**81.0 ± 1.4**" in out and "**81.0 ± 1.4**" in (Path(where) / "cogs-table.md").read_text()
-    assert re.fullmatch(r"lagr: .*cogs-table\.svg was not drawn: .*pip install 'lagr\[plots\]'\n", err)
-    status, out, err = lagr("analyse", BEST, "--results", where, "--out", str(tmp_path / "pictures"), capsys=capsys)
-    assert status == 0 and "## By category" in out and "categories.svg" not in out
-    assert "categories.svg was not drawn" in err and not list(tmp_path.rglob("*.svg"))
-
-
 def test_a_dry_run_says_what_is_left_and_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row, folder = rows_of(BEST)[0], tmp_path / "results"
     job = reproduce.plan([row], (), None, folder, tmp_path / "runs")[0]
@@ -426,63 +379,6 @@ def test_a_dry_run_says_what_is_left_and_what_it_took(tmp_path: Path, capsys: py
     status, out, _ = lagr("reproduce", "k-sigma-table", "--dry-run", "--train.steps", "500", *where, capsys=capsys)
     assert status == 0 and len(out.splitlines()) == 13 and "5 seeds × 500 steps" in out
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_table_gives_every_seed_its_due(tmp_path: Path) -> None:
-    row = rows_of(WEAK)[0]
-    settings = (("train", "steps", 7000),)
-    reports = [fake_report(row, seed, exact, 7000, 21_000) for seed, exact in enumerate((84.0, 82.0, 5.0))]
-    reports[2] |= {"failed": True, "starts": [{**reports[2]["starts"][0], "kept": False}] * 2}
-    job = reproduce.plan([row], settings, None, tmp_path, tmp_path / "runs")[0]
-    reproduce.record(job, reports, "abc", None)
-    result = results.read(tmp_path, row)
-    assert result
-    file = results.path(tmp_path, row)
-    file.write_text(json.dumps(result | {"unseen_rows": {"gen": 22}}))
-    table = tables.markdown(COGS, tmp_path)
-    (line,) = (line for line in table.splitlines() if f"`{WEAK}`" in line and line.startswith("|"))
-    assert "**57.0 ± 45.0** | -9.5 sd | 3 (1 failed) | 57.1 ± 45.1" in line and "7,000 of 70,000" in line
-    assert f"`{WEAK}`: `train.steps = 7000`; 1 restart of runs that did not fit their training data; 1 of 3 seeds never " \
-           "fitted their training data; without it: 83.0 ± 1.4." in table  # fmt: skip
-    assert table.count(tables.NOT_RUN) == len(COGS.rows) - 1
-    assert results.seconds(result) == 120  # two together, then one
-
-
-@pytest.mark.parametrize(
-    ("ours", "blind", "paper", "verdict"),
-    [
-        (62.6, None, (65.2, 2.6), "yes"),
-        (62.5, 62.6, (65.2, 2.6), "yes, label-blind"),
-        (50.1, 51.5, (65.2, 2.6), "**no**, -5.8 sd"),
-        (67.8, 70.0, (65.2, 2.6), "yes"),
-        (53.6, None, (39.0, 9.1), "above, +1.6 sd"),
-        (98.8, 99.3, (99.7, 0.0), "**no**, -0.9 points"),
-        (37.0, None, (53.0, None), "**no**, -16.0 points"),
-    ],
-)
-def test_a_row_is_reached_within_a_deviation_of_the_papers(
-    ours: float, blind: float | None, paper: tuple[float, float | None], verdict: str
-) -> None:
-    assert tables.reached(Figure(ours), None if blind is None else Figure(blind), Figure(*paper)) == verdict
-
-
-def test_the_table_of_claims_says_what_was_not_run(tmp_path: Path) -> None:
-    assert tables.claims(tmp_path).count(tables.NOT_RUN) == len(CLAIMS)
-    row = rows_of("cfq-weak-transformer-sh-k1")[0]
-    job = reproduce.plan([row], (), None, tmp_path, tmp_path / "runs")[0]
-    reports = [fake_report(row, seed, exact) for seed, exact in enumerate((65.0, 63.0))]
-    for report in reports:
-        report["evaluation"]["test"]["blind"] = 66.0
-    reproduce.record(job, reports, "abc", None)
-    (line,) = (line for line in tables.claims(tmp_path).splitlines() if line.startswith("| CFQ: weak, K = 1, MCD1 |"))
-    assert "| **64.0 ± 1.4** | 66.0 ± 0.0 | yes | 2 × 750,000 |" in line
-
-
-def test_accuracy_without_unseen_words_is_of_the_other_rows() -> None:
-    evaluation = {"gen": {"n": 21_000, "exact": 100 * 17_000 / 21_000}}
-    result = {"runs": [{"evaluation": evaluation}], "unseen_rows": {"gen": 22}}
-    assert results.values(result, "gen", "known_words") == [pytest.approx(100 * 17_000 / 20_978)]
-    assert results.values({**result, "unseen_rows": {}}, "gen", "known_words") == []
 
 
 @pytest.mark.parametrize(
@@ -525,120 +421,3 @@ def test_a_result_that_is_none_is_one_clear_line(
     (tmp_path / "file").touch()
     status, _, err = lagr("reproduce", BEST, "--dry-run", "--results", str(tmp_path / "file"), capsys=capsys)
     assert status == 1 and "is no folder of results" in err
-
-
-def test_cells_that_are_rows_of_another_table_are_run_once() -> None:
-    for row in K_SIGMA.rows:
-        if row.outcome_of:
-            assert row.config() == rows_of(row.outcome_of)[0].config()
-    assert set(reproduce.tables_of(rows_of("cfq-weak-transformer-sh-k1-random"))) == {"cfq-table", "k-sigma-table"}
-
-
-def test_the_rows_and_the_presets_name_the_same_figures() -> None:
-    assert len(ROWS) == sum(len(table.rows) for table in TABLES.values())
-    for row, table in ROWS.values():
-        if row.has_preset:
-            row.config((("align", "given", ""),))
-            if not row.settings and row.paper:
-                about = config.read_toml(config.PRESETS / f"{row.preset}.toml")["about"]
-                if table in (COGS_BEYOND, CFQ_BEYOND):  # no rows of the paper's: it has no figure for them
-                    assert "paper" not in about, row.name
-                    continue
-                assert about["paper"].startswith(Figure(row.paper[table.split].mean).text()), row.name
-
-
-def test_the_page_of_tables_is_up_to_date(tmp_path: Path) -> None:
-    """`make tables` would change nothing. Of pictures it is what they show that counts, not how it is drawn."""
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    images = tmp_path / "images"
-    images.mkdir()
-    assert tables.fill(page, ROOT / "results", images) == page
-    stamp = re.compile(r"<!-- shows \w+ -->")
-    for made in images.iterdir():
-        committed = (ROOT / "docs" / "images" / made.name).read_text(encoding="utf-8")
-        assert stamp.findall(made.read_text(encoding="utf-8")) == stamp.findall(committed), made.name
-    with pytest.raises(ConfigError, match="give the folder of results"):
-        tables.main([])
-    copy = tmp_path / "page.md"
-    copy.write_text(page, encoding="utf-8")
-    for folder, document in ((tmp_path / "mistyped", copy), (ROOT / "results", tmp_path / "mistyped")):
-        with pytest.raises(ConfigError, match=r"there is no .*mistyped"):
-            tables.main([str(folder), str(document), str(images)])
-    assert copy.read_text(encoding="utf-8") == page
-
-
-def test_every_committed_result_is_of_a_row() -> None:
-    read = [row.name for row, _ in ROWS.values() if results.read(ROOT / "results", row)]
-    assert BEST in read
-
-
-def test_blind_isomorphism_forgets_node_labels_and_lone_nodes_and_merges_equal_ones() -> None:
-    gold = Graph(("?x0", "actor", "M1"), ((0, "agent", 1), (1, "theme", 2)))
-    assert blindly_isomorphic(gold, Graph(("M1", "?x0", "editor"), ((1, "agent", 2), (2, "theme", 0))))
-    assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1), (1, "agent", 2))))
-    assert not blindly_isomorphic(gold, replace(gold, edges=((0, "agent", 1),)))
-    twice = Graph(("?x0", "actor", "M1", "actor"), ((0, "agent", 1), (3, "theme", 2)))
-    assert blindly_isomorphic(gold, twice) and gold != twice
-    lone = replace(gold, nodes=(*gold.nodes, "M2"))
-    assert blindly_isomorphic(gold, lone) and gold != lone
-    assert not blindly_isomorphic(Graph(("?x0",)), Graph(("?x0",)))
-
-
-def test_presets_show_the_papers_figure_and_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def line() -> str:
-        return next(line for line in lagr("presets", capsys=capsys)[1].splitlines() if line.startswith(f"{BEST} "))
-
-    assert re.search(r"82\.5 ± 2\.9  +\d\d\.\d ± \d\.\d \(n = 10\)  COGS, strongly", line())
-    monkeypatch.setattr(results, "__file__", str(tmp_path / "lagr" / "results.py"))  # installed without the repository
-    assert re.search(r"82\.5 ± 2\.9  +–  COGS, strongly", line())
-    job = reproduce.plan(rows_of(BEST), (("train", "steps", 7000),), None, tmp_path / "results", tmp_path)[0]
-    reproduce.record(job, [fake_report(job.row, 0, 80.0, 7000)], "", None)
-    (tmp_path / "pyproject.toml").touch()
-    assert "80.0 (n = 1, 7,000 steps)" in line()
-
-
-def test_the_analysis_is_of_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    row, weak, writer = (rows_of(name)[0] for name in (BEST, WEAK, "cogs-seq2seq-lstm"))
-    for one, accuracies in ((row, (80.0, 90.0)), (weak, (70.0,)), (writer, (60.0,))):
-        job = reproduce.plan([one], (), None, tmp_path, tmp_path / "runs")[0]
-        reports = [fake_report(one, seed, exact) for seed, exact in enumerate(accuracies)]
-        reports[-1]["starts"] = [
-            {**reports[-1]["starts"][0], "train_exact": 40.0, "kept": False},
-            *reports[-1]["starts"],
-        ]
-        reproduce.record(job, reports, "abc", None)
-    arguments = ("--results", str(tmp_path), "--out", str(tmp_path / "pictures"))
-    status, out, _ = lagr("analyse", "cogs-table", *arguments, capsys=capsys)
-    assert status == 0
-    assert "| b | 20.0 | 70.0 ± 14.1 | 40.0 |" in out  # by category
-    assert "| a wrong edge label between right nodes | 100.0 | 100.0 ± 0.0 | 100.0 |" in out  # of what is wrong
-    (line,) = (line for line in out.splitlines() if "(`cogs-" in line)  # the other rows have no alignments to find
-    assert line.endswith("| 10 | 1 | yes | 2 | 1 | 50 % | 95 % | 40.0, 99.0 |")
-    assert "prefers-color-scheme: dark" in (tmp_path / "pictures" / "categories.svg").read_text()
-    status, _, err = lagr("analyse", "cfq-table", *arguments, capsys=capsys)
-    assert status == 1 and "run `lagr reproduce cfq-table` first" in err
-
-
-def test_predictions_of_a_run_are_drawn(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = lagr("analyse", str(small_run), "--split", "gen", "--out", str(tmp_path), capsys=capsys)
-    table, _, drawn = out.partition("\n\n")
-    files = [Path(line) for line in drawn.splitlines()]
-    assert status == 0 and files and table.startswith("| label | nodes | on the word |"), err
-    for file in files:
-        gold = ">gold<" in file.read_text()
-        assert gold == file.name.startswith("wrong") and (gold or file.name.startswith("right"))
-
-
-def test_labels_are_counted_on_the_words_that_a_model_places_them_on() -> None:
-    graphs = [Graph(("Ida", "edit", "x" * 60), slots=(0, slot, 5)) for slot in (2, 2, 3, 4)]
-    examples = [Example(("Ida", "edited", "films"), graph) for graph in graphs]
-    vocab = Vocabulary.of(examples, copied={"Ida"})
-    model = SimpleNamespace(graph_layers=2)
-    placed = SimpleNamespace(vocab=vocab, model=model, align=lambda some: list(some), can_align=lambda one: True)
-    table = placement_table(cast(Parser, placed), examples)
-    assert table.splitlines()[2:] == [
-        "| `edit` | 4 | edited 75 %, films 25 % |", f"| `…{'x' * 43}` | 4 | films 100 % |"
-    ]  # fmt: skip
-    assert "| `edit` | 2 |" in placement_table(cast(Parser, placed), examples, most=2)
