@@ -26,7 +26,6 @@ from lagr.graph import Edge, Graph
 from lagr.rows import COGS, TABLES, rows_of
 from lagr.supervision import fingerprint_of_all
 
-ROOT = Path(__file__).parent.parent
 # A model that is trained in a second. LSTMs and Transformers take these settings alike.
 TINY = ("--model.width", "16", "--model.encoder_layers", "1", "--model.heads", "2", "--train.batch", "16",
         "--train.evaluate_limit", "40", "--train.save_every", "10", "--train.evaluate_every", "0")  # fmt: skip
