@@ -79,6 +79,10 @@ class Job:
                 return batch
         return None
 
+    def teacher_is_gone(self, seed: int) -> bool:
+        """Whether the row that has the alignments is finished, as its result says, but its runs lie elsewhere."""
+        return self.taught_by(seed) is None and results.read(self.results, ROWS[self.row.alignments_of][0]) is not None
+
     @property
     def made_otherwise(self) -> str:
         """How the settings differ that what is known was made with; empty: they don't, or nothing is known."""
@@ -137,10 +141,12 @@ def describe(job: Job) -> str:
     """What would be run, and how long the row took last time."""
     other, work = job.made_otherwise, "finished"
     if other:
-        work = f"passed over: done with {other};"
+        work = f"done with {other};"
     elif batch := job.next_batch():
         left = job.seeds - batch.seeds.start
         work = f"{_count(left)} × {job.settings.train.steps:,} steps" + (", started" if batch.began else "")
+        if job.retrains and job.teacher_is_gone(batch.seeds.start):
+            work += f", on alignments of {job.row.alignments_of} that are not here;"
     took, found = "never run", results.read(job.results, job.row) or _last_time(job.row)
     if found:
         steps, machine = results.steps(found), found["runs"][0]["machine"]
@@ -215,7 +221,10 @@ def _alignments(job: Job, seed: int) -> Path:
                 raise DataError(f"seed {taught} of {weak} has no alignments: its loss was no longer a number")
         return batch.folder
     where = job.folder.parent / weak
-    raise DataError(f"there is no seed {seed} in {where}: run `lagr reproduce {weak}` first, or give --align.given")
+    cure = f"run `lagr reproduce {weak}` first"
+    if job.teacher_is_gone(seed):  # and so is not run again
+        cure = f"{job.results} has its result without its runs: run both rows with another --results"
+    raise DataError(f"there is no seed {seed} in {where}: {cure}, or give --align.given")
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:

@@ -57,6 +57,7 @@ def _is_whole(result: Result) -> bool:
     splits = {frozenset(run["evaluation"]) for run in result["runs"]}
     return (
         {"row", "preset", "config", "paper_steps", "unseen_rows"} <= result.keys()
+        and sorted(run["seed"] for run in result["runs"]) == list(range(len(result["runs"])))  # none was left out
         and len(splits) == 1  # all seeds were evaluated on the same
         and all(
             {"seed", "failed", "starts", "seconds", "seeds_at_once", "machine"} <= run.keys() for run in result["runs"]
@@ -156,13 +157,21 @@ def differences(
     return [f"{section}.{key} = {one}, not {other}" for section, key, one, other in found if (section, key) not in free]
 
 
-def unlike_preset(result: Result) -> list[str]:
-    """The settings of a result that are not its preset's."""
-    if result["preset"] not in config.presets():
-        return []
-    wanted = config.load(result["preset"])
-    found = _differences(settings_of(result), wanted)
-    return [f"{section}.{key} = {one}" for section, key, one, _ in found if (section, key) not in FREE]
+def settings_of_its_own(result: Result, row: Row) -> tuple[list[str], list[str]]:
+    """Where a result is not as its preset: what its row says, and the flags that its runs were given besides."""
+    made = settings_of(result)
+    given = {(s, key): value for s, key, value, _ in _differences(made, row.config()) if (s, key) not in FREE}
+    flags = [f"--{section}.{key} {_flag(value)}" for (section, key), value in given.items()]
+    unlike = [
+        f"{section}.{key} = {value}"
+        for section, key, value, _ in _differences(made, config.load(row.preset))
+        if (section, key) not in FREE | given.keys()
+    ]
+    return unlike, flags
+
+
+def _flag(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _differences(one: config.Config, other: config.Config, strictly: bool = False) -> list[tuple[str, str, Any, Any]]:

@@ -17,7 +17,7 @@ from lagr import analyse, results
 from lagr.draw import PALETTE
 from lagr.errors import ConfigError, LagrError
 from lagr.plots import FAINT, GRID, INK, picture, write_picture
-from lagr.rows import CLAIMS, COGS, ROWS, TABLES, Figure, Row, Table
+from lagr.rows import CLAIMS, COGS, LEFT_OUT_BELOW, ROWS, TABLES, Figure, Row, Table
 
 NOT_RUN = "not run yet"
 OURS, THEIRS = PALETTE[0], PALETTE[1]
@@ -53,7 +53,8 @@ def markdown(table: Table, folder: Path, rows: tuple[Row, ...] = ()) -> str:
             cells.append(_text(result, name, "exact", table.digits) if result else "")
         lines.append([*cells, _steps(result) if result else ""])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join([text, *(note for name, result in found.items() if (note := _note(name, result, split)))])
+    notes = [_note(row, found[row.name], split) for row in rows if row.name in found]
+    return "\n\n".join([text, *filter(None, notes)])
 
 
 def difference(ours: Figure, paper: Figure) -> str:
@@ -106,19 +107,26 @@ def _steps(result: results.Result) -> str:
     return f"{steps:,}" if steps == paper else f"{steps:,} of {paper:,}"
 
 
-def _note(name: str, result: results.Result, split: str) -> str:
-    """What a reader has to know of a result: settings of its own, restarts, seeds that failed."""
-    notes = [", ".join(f"`{setting}`" for setting in results.unlike_preset(result))]
-    restarts = sum(len(run["starts"]) - 1 for run in result["runs"])
+def _note(row: Row, result: results.Result, split: str) -> str:
+    """What a reader has to know of a result: settings of its own, restarts, seeds that fit too little."""
+    unlike, flags = results.settings_of_its_own(result, row)
+    notes = [", ".join(f"`{setting}`" for setting in unlike)]
+    if flags:
+        notes.append(f"run with `{' '.join(flags)}`")
+    runs = result["runs"]
+    restarts = sum(len(run["starts"]) - 1 for run in runs)
     if restarts:
         notes.append(f"{restarts} restart{'s' if restarts > 1 else ''} of runs that did not fit their training data")
-    if failed := sum(run["failed"] for run in result["runs"]):
-        fit = {**result, "runs": [run for run in result["runs"] if not run["failed"]]}
-        without = results.figure(results.values(fit, split))
-        rest = f"; without {'it' if failed == 1 else 'them'}: {without.text()}" if without else ""
-        notes.append(f"{failed} of {len(result['runs'])} seeds never fitted their training data{rest}")
+    weak = results.settings_of(result).align.supervision == "weak"
+    bound = LEFT_OUT_BELOW.get(row.dataset, 0.0) if weak else 0.0
+    fit = [run for run in runs if not run["failed"] and run["starts"][-1].get("train_exact", bound) >= bound]
+    if unfit := len(runs) - len(fit):
+        what = f"had less than {bound:g} % of their training data at the end, the paper's bound"
+        without = results.figure(results.values({**result, "runs": fit}, split))
+        rest = f"; without {'it' if unfit == 1 else 'them'}: {without.text()}" if without else ""
+        notes.append(f"{unfit} of {len(runs)} seeds {what if bound else 'diverged'}{rest}")
     notes = [note for note in notes if note]
-    return f"`{name}`: {'; '.join(notes)}." if notes else ""
+    return f"`{row.name}`: {'; '.join(notes)}." if notes else ""
 
 
 def plot(table: Table, folder: Path) -> str:
@@ -185,10 +193,11 @@ def write(table: Table, folder: Path) -> None:
 
 def _section(table: Table) -> Callable[[Path, Path], str]:
     def section(folder: Path, images: Path) -> str:
+        if not any(results.read(folder, row) for row in table.rows):  # a picture of nothing
+            return markdown(table, folder)
         (images / f"{table.name}.svg").write_text(plot(table, folder), encoding="utf-8")
-        return f"![{table.title}: every seed, beside the paper]({images.name}/{table.name}.svg)\n\n" + markdown(
-            table, folder
-        )
+        picture = f"![{table.title}: every seed, beside the paper]({images.name}/{table.name}.svg)"
+        return f"{picture}\n\n{markdown(table, folder)}"
 
     return section
 
@@ -197,8 +206,14 @@ def _claims(folder: Path, images: Path) -> str:
     return claims(folder)
 
 
+def _learned(folder: Path) -> analyse.Found:
+    """The rows of COGS but for those none of whose seeds fitted its training data: all of it is wrong then."""
+    found = analyse.found(folder, COGS.rows)
+    return {name: result for name, result in found.items() if not all(run["failed"] for run in result["runs"])}
+
+
 def _categories(folder: Path, images: Path) -> str:
-    rows = analyse.found(folder, COGS.rows)
+    rows = _learned(folder)
     drawn = stamped(analyse.category_plot(rows), analyse.by_category(rows))
     analyse.write({"cogs-categories": drawn}, images)
     picture = f"![COGS: accuracy by category, every seed]({images.name}/cogs-categories.svg)"
@@ -206,7 +221,7 @@ def _categories(folder: Path, images: Path) -> str:
 
 
 def _errors(folder: Path, images: Path) -> str:
-    return analyse.error_table(analyse.found(folder, COGS.rows))
+    return analyse.error_table(_learned(folder))
 
 
 def _convergence(folder: Path, images: Path) -> str:

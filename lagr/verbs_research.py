@@ -30,10 +30,7 @@ def reproduce(options: argparse.Namespace) -> None:
     elif options.commit:
         raise ConfigError("--commit goes with --from; what runs now has the commit of this code")
     folder = Path(options.results)
-    rows = tuple(row for row in rows_of(options.name) if row.has_preset or options.name == row.name)
-    for row in rows_of(options.name):
-        if row not in rows:
-            print(f"{row.name}: there is no preset {row.preset} yet", file=sys.stderr)
+    rows = rows_of(options.name)
     jobs = reproduce.plan(rows, settings_of(options), options.seeds, folder, Path(options.out))
     if options.dry_run:
         for job in jobs:
@@ -49,7 +46,7 @@ def reproduce(options: argparse.Namespace) -> None:
         missing = reproduce.run(jobs, options.data, lambda line: print(line, file=sys.stderr, flush=True))
     for name in reproduce.tables_of(rows):
         tables.write(TABLES[name], folder)
-    print(tables.markdown(ROWS[rows[0].name][1], folder, rows_of(options.name)))
+    print(tables.markdown(ROWS[rows[0].name][1], folder, rows))
     if missing:
         which = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in missing.items())
         raise DataError(f"{sum(map(len, missing.values()))} of {len(jobs)} rows could not be run: {which}")

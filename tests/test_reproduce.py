@@ -101,7 +101,7 @@ def test_the_cogs_table_is_run_killed_and_resumed(part_of_cogs: Path, tmp_path: 
     assert "cogs-strong-lstm-sh:" not in done.stderr and first.stat().st_mtime_ns == written  # not run again
 
     found = outcome(whole)
-    assert found == outcome(killed) and found.keys() >= {row.name for row in COGS.rows if row.has_preset}
+    assert found == outcome(killed) and found.keys() >= {row.name for row in COGS.rows}
     for result in found.values():
         (run,) = result["runs"]
         assert result["config"]["train"]["steps"] == 50 and result["paper_steps"] in (50_000, 70_000)
@@ -184,7 +184,11 @@ def test_seeds_that_never_fit_are_results(like_cogs: Path, tmp_path: Path, capsy
     status, out, err = lagr(*command(tmp_path, like_cogs, WEAK, *arguments)[3:], capsys=capsys)
     (run,) = outcome(tmp_path)[WEAK]["runs"]
     assert status == 0 and run["failed"] and [start["kept"] for start in run["starts"]] == [False, False], err
-    assert "1 (1 failed)" in out and "1 restart of runs" in out and "1 of 1 seeds never fitted" in out
+    assert (
+        "1 (1 failed)" in out
+        and "1 restart of runs" in out
+        and "1 of 1 seeds had less than 95 % of their training data" in out
+    )
     assert "| 2 of 70,000 |" in out, "how far it came, not how far it should have"
 
 
@@ -204,6 +208,16 @@ def test_seeds_are_retrained_with_those_whose_alignments_lie_in_one_folder(tmp_p
     reproduce.record(job, [fake_report(row, seed, 80.0) for seed in (0, 1)], "abc", None)
     batch = job.next_batch()
     assert batch and batch.seeds == range(2, 5) and reproduce._alignments(job, 2).name == "seeds-2-6"
+
+
+def test_alignments_of_a_row_whose_result_alone_is_here_are_said_to_be_missing(tmp_path: Path) -> None:
+    weak, row = rows_of(WEAK)[0], rows_of(f"{WEAK}-retrain")[0]
+    weak_job, job = reproduce.plan([weak, row], (), 1, tmp_path / "results", tmp_path / "runs")
+    assert not job.teacher_is_gone(0), "the weak row is still to be run"
+    reproduce.record(weak_job, [fake_report(weak, 0, 80.0)], "abc", None)
+    assert "that are not here" in reproduce.describe(job)
+    with pytest.raises(DataError, match="without its runs: run both rows with another --results"):
+        reproduce._alignments(job, 0)
 
 
 def test_when_a_run_is_evaluated_matters_only_where_that_chooses_the_model() -> None:
