@@ -38,6 +38,7 @@ GRIDS: dict[str, Space] = {
         "model.dropout": [0.1, 0.4],
     },
     "transformer": {"model.encoder_layers": [2, 4], "model.heads": [4, 8]},
+    "encoders": {"model.encoders": ["shared", "separate"]},  # on CFQ; on COGS they are rows of their own
     # Where alignments are inferred, the paper kept the rest as found before, and searched these two.
     "alignment": {"align.candidates": [1, 5, 10], "align.noise": [0.0, 0.001, 0.01, 0.1, 1.0, 10.0, 15.0, 20.0]},
 }
@@ -51,6 +52,8 @@ def space(settings: Config, fixed: set[str], alignment: bool) -> Space:
     found = GRIDS["alignment"] if alignment else GRIDS.get(settings.data.name, GRIDS["cogs"])
     if settings.model.encoder == "transformer" and not alignment:
         found = found | GRIDS["transformer"]
+    if settings.model.kind == "lagr" and settings.data.name == "cfq" and not alignment:
+        found = found | GRIDS["encoders"]
     return {key: values for key, values in found.items() if key not in fixed}
 
 
@@ -105,7 +108,8 @@ def search(
         trial.set_user_attr("seconds", max(report["seconds"] for report in reports))
         return float(mean(report["evaluation"]["dev"]["exact"] for report in reports))
 
-    while len(study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED))) < trials:
+    # Those that other processes are at count, too: else each of them would add one.
+    while len(study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.RUNNING))) < trials:
         trial = study.ask()
         try:
             exact = accuracy(trial)
@@ -119,6 +123,8 @@ def search(
             study.tell(trial, exact)
     complete = study.get_trials(states=(state.COMPLETE,))
     if not complete:
+        if study.get_trials(deepcopy=False, states=(state.RUNNING,)):
+            raise RunError("no trial has a result yet, and other processes are at the last ones; call again later")
         raise RunError(f"none of the {trials} trials could be trained; allow more with --trials, or fix some settings")
     say(f"best of {len(complete)}: {study.best_trial.user_attrs['folder']}, {study.best_value:.2f} % exact on dev")
     best = _chosen(wanted, study.best_params)

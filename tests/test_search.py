@@ -74,6 +74,19 @@ def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeyp
     assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
 
 
+def test_trials_that_other_processes_are_at_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_batch(settings: config.Config, source: Any, batch: Any) -> None:
+        if batch.folder.name == "trial-0":  # and meanwhile
+            with pytest.raises(RunError, match="no trial has a result yet, and other processes"):
+                search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
+        raise RunError("the loss is no longer a number")
+
+    monkeypatch.setattr(search, "train_batch", train_batch)
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
+    assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
+
+
 def test_a_trial_whose_loss_is_no_number_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(tmp_path, "--train.learning_rate", "1e30", "--train.clip", "0")) == 1
     assert "none of the 2 trials could be trained" in capsys.readouterr().err and not (tmp_path / "best.toml").exists()
@@ -137,7 +150,9 @@ def test_what_is_searched_is_the_papers_grid() -> None:
     }  # fmt: skip
     assert "model.heads" not in search.space(lstm, set(), False)
     assert "model.width" not in search.space(strong, {"model.width"}, False)
-    assert "train.warmup" in search.space(cfq, set(), False)
+    assert {"train.warmup", "model.encoders"} <= search.space(cfq, set(), False).keys()
+    assert "model.encoders" not in search.space(strong, set(), False)
+    assert "model.encoders" not in search.space(config.load("cfq-seq2seq-transformer"), set(), False)
     assert set(search.space(cfq, set(), True)) == {"align.candidates", "align.noise"}
     with pytest.raises(ConfigError, match="strongly supervised"):
         search.space(strong, set(), True)
