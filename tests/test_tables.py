@@ -130,6 +130,22 @@ def test_every_committed_result_is_of_a_row_and_of_all_its_seeds() -> None:
     assert committed > 30
 
 
+def test_the_readme_has_the_figures_of_the_results() -> None:
+    """Every mean ± deviation in it is one of ours or of the paper's, every range one of our seeds."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("\n## ")[0]
+    figures = {figure.text() for row, _ in ROWS.values() for figure in row.paper.values()}
+    ranges = set()
+    for row, table in ROWS.values():
+        if result := results.read(ROOT / "results", row):
+            for measure in ("exact", *table.measures):
+                seeds = results.values(result, table.split, measure)
+                ranges.add(f"{min(seeds, default=0):.1f} to {max(seeds, default=0):.1f}")
+                figures |= {figure.text(digits) for figure in [results.figure(seeds)] if figure for digits in (1, 2)}
+    said, said_ranges = re.findall(r"\d+\.\d+ ± \d+\.\d+", text), re.findall(r"\d+\.\d to \d+\.\d", text)
+    assert len(said) > 30 and set(said) <= figures
+    assert len(said_ranges) > 5 and set(said_ranges) <= ranges
+
+
 def test_blind_isomorphism_forgets_node_labels_and_lone_nodes_and_merges_equal_ones() -> None:
     gold = Graph(("?x0", "actor", "M1"), ((0, "agent", 1), (1, "theme", 2)))
     assert blindly_isomorphic(gold, Graph(("M1", "?x0", "editor"), ((1, "agent", 2), (2, "theme", 0))))
