@@ -111,7 +111,8 @@ def _shares(result: results.Result, split: str, kind: str) -> list[float]:
     return shares if any(shares) else []
 
 
-def _gold_and_predicted(tokens: Sequence[str], graphs: Sequence[Graph], graph_layers: int) -> str:
+def gold_and_predicted(tokens: Sequence[str], graphs: Sequence[Graph], graph_layers: int) -> str:
+    """The graph that is right above the one that was predicted, as one picture."""
     titles = ("gold", "predicted")
     colours = draw.colours_of(edge.label for graph in graphs for edge in graph.edges)
     return draw.stacked(
@@ -174,7 +175,7 @@ def pictures_of(parser: Parser, examples: Sequence[Example], count: int = 3) -> 
             pictures[f"{kind}-{seen[kind]}"] = parse.draw("svg")
         else:
             gold = parser.align([example])[0].graph
-            pictures[f"{kind}-{seen[kind]}"] = _gold_and_predicted(parse.tokens, [gold, parse.graph], layers)
+            pictures[f"{kind}-{seen[kind]}"] = gold_and_predicted(parse.tokens, [gold, parse.graph], layers)
     return pictures
 
 

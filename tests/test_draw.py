@@ -277,7 +277,7 @@ def test_gold_and_predicted_have_a_label_in_one_colour() -> None:
     both = Graph(("a", "b", "c"), (Edge(0, one, 1), Edge(1, other, 2)), (0, 1, 2))
     colours = draw.colours_of([one, other])
     for first, second in ((gold, both), (both, predicted)):
-        drawn = analyse._gold_and_predicted(("a", "b", "c"), (first, second), 1)
+        drawn = analyse.gold_and_predicted(("a", "b", "c"), (first, second), 1)
         groups = [g for g in ET.fromstring(drawn).iter(f"{SVG}g") if (g.get("class") or "").startswith("arc")]
         shown = {(group.findtext(f"{SVG}text"), group.get("class")) for group in groups}
         assert shown == {(label, f"arc c{colours[label]}") for label in (one, other)}
