@@ -1,26 +1,29 @@
-"""The published code of the paper, run small: whether lagr falls short of the paper by a slip of its own.
+"""The published code of the paper, run: whether lagr falls short of the paper by a slip of its own.
 
-python results/published.py cogs|cfq CHECKOUT DATA SEED [K SIGMA STEPS RESIDUAL]
+python results/published.py cogs|cfq|mcd1 CHECKOUT DATA SEED [K SIGMA STEPS RESIDUAL]
+python results/published.py cfq|mcd1 CHECKOUT DATA           makes CFQ's tensors, which takes minutes, and nothing else
 
-CHECKOUT is github.com/ElementAI/lagr at commit 0fcd07c, which needs pandas, PyYAML and networkx; DATA/cogs is COGS, and
-DATA/cfq what `results/beyond/held_out.py cfq` made. K = 10, σ = 1 and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps
-on CFQ, if not told otherwise (their own σ for K = 1 is 0.001). RESIDUAL is lagr's `model.residual`; their layers begin
-at their full size, 1.
+cogs, cfq: a small model as in docs/, on a CPU. mcd1: one of the paper's size, on a GPU, in half precision as theirs.
+CHECKOUT is github.com/ElementAI/lagr at commit 0fcd07c, which needs networkx, and pandas and PyYAML while tensors are
+made; DATA/cogs is COGS, and DATA/cfq what `results/beyond/held_out.py cfq` made, or for mcd1 CFQ itself. K = 10, σ = 1
+and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps on CFQ, 6,000 on MCD1, if not told otherwise (their own σ for
+K = 1 is 0.001). RESIDUAL is lagr's `model.residual`; their layers begin at their full size, 1.
 
 Theirs: how CFQ's questions and queries become tensors, batches, the network, its initialisation, the assignment, the
-loss, the optimizer, the score. From here: the loop that Lightning would be, in float32 on a CPU, which takes the model
-of the last step; what stands in for libraries of then; how COGS' forms are read, since their script for that does not
-run, and in which slots COGS' nodes begin; the sizes of the small models in docs/; and CFQ's exact match: queries with a
-reversed predicate or a filter twice, neither of which their graphs keep, are never right.
+loss, the optimizer, the score. From here: the loop that Lightning would be, which takes the model of the last step;
+what stands in for libraries of then; how COGS' forms are read, since their script for that does not run, and in which
+slots COGS' nodes begin; the sizes of models and how long they train; and CFQ's exact match: queries with a reversed
+predicate or a filter twice, neither of which their graphs keep, are never right.
 
 Prints a line every 250 steps and one at the end, and what was found as a line of JSON. nodes: on COGS, of those of the
 last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on CFQ, as
-cfq/places.py has them, of the last 300 steps. train, dev: exact match on CFQ, of the first 1,000 training questions and
-of all of dev; blind: their score. CFQ's tensors, which take minutes, are kept in DATA/published.
+cfq/places.py has them, of the last 300 steps. train, dev, test: exact match on CFQ, of the first 1,000 training
+questions and of all of dev or, on MCD1, test; blind: their score. CFQ's tensors are kept in DATA/published.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import runpy
 import sys
@@ -30,13 +33,14 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from lagr.datasets import cogs
 from lagr.errors import LagrError
@@ -46,7 +50,6 @@ from lagr.graph import Edge, Graph
 sys.path.append(str(Path(__file__).parent / "cfq"))
 from places import placed
 
-PARTITION = "inner"
 EMPTY = (0, 1)  # their numbers of null and of padding
 Batch = dict[str, Tensor]
 Shares = dict[str, float]
@@ -54,10 +57,12 @@ Placed = Callable[[Tensor, Batch], dict[str, list[bool]]]  # of kinds of nodes o
 
 
 @dataclass(frozen=True)
-class Small:
-    """A small model as docs/ has it, and how it is trained."""
+class Setting:
+    """A model, and how it is trained."""
 
     shared: bool
+    width: int
+    heads: int
     layers: int
     graph_layers: int
     dropout: float
@@ -68,11 +73,15 @@ class Small:
     candidates: int
     sigma: float
     counted: int  # steps at the end, of which it is seen where nodes are
+    partition: str = ""
+    tested: str = ""  # the split that is evaluated
+    device: str = "cpu"
 
 
-SMALL = {
-    "cogs": Small(False, 4, 1, 0.4, 64, 5e-4, 0, 1250, 10, 1.0, 100),
-    "cfq": Small(True, 3, 2, 0.1, 96, 1e-3, 200, 5000, 1, 0.0, 300),
+SETTINGS = {
+    "cogs": Setting(False, 128, 4, 4, 1, 0.4, 64, 5e-4, 0, 1250, 10, 1.0, 100),
+    "cfq": Setting(True, 128, 4, 3, 2, 0.1, 96, 1e-3, 200, 5000, 1, 0.0, 300, "inner", "dev"),
+    "mcd1": Setting(True, 256, 8, 4, 2, 0.1, 256, 4e-4, 1000, 6000, 1, 0.0, 300, "mcd1", "test", "cuda"),
 }
 
 
@@ -101,29 +110,32 @@ def stand_in(name: str, **contents: Any) -> None:
     sys.modules[name] = module
 
 
-def stand_ins(checkout: Path) -> None:
-    """Makes their code run on a CPU, without its libraries."""
+def stand_ins(checkout: Path, device: str) -> None:
+    """Makes their code run on a device, without its libraries."""
     stand_in("pytorch_lightning", LightningModule=nn.Module, callbacks=None, seed_everything=None)
     stand_in("torchtext", vocab=types.SimpleNamespace(Vocab=Labels))
     unused = "AutoConfig AutoModelForSeq2SeqLM AutoTokenizer T5EncoderModel T5Config".split()
     stand_in("transformers", get_linear_schedule_with_warmup=warmed_up, **dict.fromkeys(unused))
+    for name in ("pandas", "yaml"):
+        if find_spec(name) is None:  # no matter where tensors are made already
+            stand_in(name)
     sys.path.insert(0, str(checkout))
     import src.model
 
-    src.model.DEVICE = "cpu"
+    src.model.DEVICE = device
     src.model.Parser.save_hyperparameters = lambda self: None
 
 
-def their_parser(small: Small, seed: int, data: str, preprocessor: Any, words: Any, residual: float) -> Any:
+def their_parser(setting: Setting, seed: int, data: str, preprocessor: Any, words: Any, residual: float) -> Any:
     from src.model import Parser
 
-    sizes = {"encoder_n_layers": small.layers, "n_heads": 4, "ff_multiplier": 1.0, "tied_embedding": True}
+    sizes = {"encoder_n_layers": setting.layers, "n_heads": setting.heads, "ff_multiplier": 1.0, "tied_embedding": True}
     args = Namespace(
-        data=data, model_type="transformer_lagr", weak_supervision=True, share_encoder=small.shared, dim=128,
-        dropout=small.dropout, n_graph_layers=small.graph_layers, k=small.candidates, noise=small.sigma, seed=seed,
-        expected_cache_size=-1,  # how many alignments change is not counted
-        optimizer="Adam", optimizer_args={"lr": small.rate}, scheduler="linear_warmup",
-        scheduler_args={"num_warmup_steps": small.warmup, "num_training_steps": small.steps},
+        data=data, model_type="transformer_lagr", weak_supervision=True, share_encoder=setting.shared,
+        dim=setting.width, dropout=setting.dropout, n_graph_layers=setting.graph_layers, k=setting.candidates,
+        noise=setting.sigma, seed=seed, expected_cache_size=-1,  # how many alignments change is not counted
+        optimizer="Adam", optimizer_args={"lr": setting.rate}, scheduler="linear_warmup",
+        scheduler_args={"num_warmup_steps": setting.warmup, "num_training_steps": setting.steps},
         preprocessor=preprocessor, vocab_size=len(words), tgt_vocab_size=len(words), tgt_vocab=words,
         n_node_labels=len(preprocessor.node_vocab.itos), n_edge_labels=len(preprocessor.edge_vocab.itos),
         **{f"transformer.{name}": value for name, value in sizes.items()}, **{"transformer.decoder_n_layers": 1},
@@ -132,38 +144,43 @@ def their_parser(small: Small, seed: int, data: str, preprocessor: Any, words: A
     for name, parameter in parser.named_parameters():
         if name.endswith(("multi_head_merge.weight", "linear2.weight")):
             parameter.data *= residual
-    return parser
+    return parser.to(setting.device)
 
 
-def trained(parser: Any, small: Small, loader: DataLoader[Any], where: Placed) -> Shares:
+def trained(parser: Any, setting: Setting, loader: DataLoader[Any], where: Placed) -> Shares:
     """The shares of nodes that are where they belong at the end, in per cent."""
     how = parser.configure_optimizers()
     optimizer, schedule = how["optimizer"], how["lr_scheduler"]["scheduler"]
     step, losses = 0, deque[float](maxlen=250)
-    recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=small.counted))
+    recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=setting.counted))
+    half = setting.device == "cuda"
+    scaler = torch.amp.GradScaler(setting.device, enabled=half)
     parser.train()
     while True:
         for batch in loader:
-            loss, _, (nodes, _), _ = parser._weakly_sup_loss(batch)
+            with torch.autocast(setting.device, torch.float16, enabled=half):
+                loss, _, (nodes, _), _ = parser._weakly_sup_loss(moved(batch, setting.device))
             optimizer.zero_grad()
-            loss.backward()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(parser.parameters(), 1.0)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             schedule.step()
             step += 1
             losses.append(float(loss.detach()))
-            for kind, right in where(nodes, batch).items():
+            for kind, right in where(nodes.cpu(), batch).items():
                 recent[kind].append(right)
-            if step % 250 and step != small.steps:
+            if step % 250 and step != setting.steps:
                 continue
             shares = {kind: 100 * sum(map(sum, found)) / sum(map(len, found)) for kind, found in recent.items()}
             told = ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items())
             print(f"step {step}: loss {sum(losses) / len(losses):.2f}, placed: {told}", flush=True)
-            if step == small.steps:
+            if step == setting.steps:
                 return shares
 
 
-def on_cogs(data: Path, seed: int, small: Small, residual: float) -> Shares:
+def on_cogs(data: Path, seed: int, setting: Setting, residual: float) -> Shares:
     from src.utils import Vocab
 
     examples = cogs.source(data / "cogs").read("train")
@@ -195,8 +212,8 @@ def on_cogs(data: Path, seed: int, small: Small, residual: float) -> Shares:
             found += (labels[: len(right)] == right)[is_node].tolist()
         return {"nodes": found}
 
-    parser = their_parser(small, seed, "cogs", preprocessor, Vocab(numbers), residual)
-    return trained(parser, small, batches(rows, small.batch), on_gold_words)
+    parser = their_parser(setting, seed, "cogs", preprocessor, Vocab(numbers), residual)
+    return trained(parser, setting, batches(rows, setting.batch), on_gold_words)
 
 
 def built(graph: Graph, slots: Sequence[int], length: int, preprocessor: Any) -> tuple[Tensor, Tensor]:
@@ -213,27 +230,29 @@ def built(graph: Graph, slots: Sequence[int], length: int, preprocessor: Any) ->
     return found
 
 
-def batches(rows: Any, size: int, training: bool = True) -> DataLoader[Any]:
+def batches(rows: Any, size: int, training: bool = True, workers: int = 0) -> DataLoader[Any]:
     from src.utils import make_collator
 
-    return DataLoader(rows, batch_size=size, shuffle=training, drop_last=training, collate_fn=make_collator())
+    how = {"shuffle": training, "drop_last": training, "collate_fn": make_collator(), "num_workers": workers}
+    return DataLoader(rows, batch_size=size, **how)
 
 
-def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float) -> Shares:
-    from src.utils import CustomDataset, setup_data
+def moved(batch: Batch, device: str) -> Batch:
+    return {name: part.to(device) for name, part in batch.items()}
 
-    given = splits_of(data / "cfq")
-    folder = preprocessed(checkout, given, data / "published" / "cfq")
-    where = Namespace(data_path=str(folder), split=PARTITION, n_graph_layers=small.graph_layers)
-    datasets, (words, _), preprocessor = setup_data(where)
-    label_of = preprocessor.node_vocab.itos
+
+def on_cfq(checkout: Path, data: Path, seed: int, setting: Setting, residual: float) -> Shares:
+    from src.utils import Vocab
+
+    splits, words, preprocessor = tensors(checkout, data, setting)
+    label_of, word_of = preprocessor.node_vocab.itos, Vocab(words).itos
 
     def on_their_words(nodes: Tensor, batch: Batch) -> dict[str, list[bool]]:
         found: dict[str, list[bool]] = defaultdict(list)
         for labels, sentence in zip(nodes.tolist(), batch["src"].tolist(), strict=True):
-            marked = ["", *(words.itos[word] for word in sentence), ""]  # their first token is a marker, and their last
+            marked = ["", *(word_of[word] for word in sentence), ""]  # their first token is a marker, and their last
             pairs = [
-                (label_of[number], marked[slot // small.graph_layers])
+                (label_of[number], marked[slot // setting.graph_layers])
                 for slot, number in enumerate(labels)
                 if number not in EMPTY
             ]
@@ -241,20 +260,75 @@ def on_cfq(checkout: Path, data: Path, seed: int, small: Small, residual: float)
                 found[kind] += right
         return found
 
-    parser = their_parser(small, seed, "cfq", preprocessor, words, residual)
-    train, dev = (CustomDataset(datasets[split]) for split in ("train", "validation"))
-    found = trained(parser, small, batches(train, small.batch), on_their_words)
-    for name, split, dataset, limit in (("train", "train", train, 1000), ("dev", "validation", dev, len(dev))):
-        queries = [row["query"].decode() for row in given[split][:limit]]
-        loader = batches(Subset(dataset, range(limit)), 100, training=False)
-        found[f"{name}_blind"], found[name] = accuracy(parser, loader, queries)
+    workers = 3 if setting.device == "cuda" else 0
+    parser = their_parser(setting, seed, "cfq", preprocessor, Vocab(words), residual)
+    rows, _ = splits["train"]
+    found = trained(parser, setting, batches(rows, setting.batch, workers=workers), on_their_words)
+    for split, limit in (("train", 1000), (setting.tested, None)):
+        rows, queries = splits[split]
+        loader = batches(rows[:limit], 100, training=False, workers=workers)
+        found[f"{split}_blind"], found[split] = accuracy(parser, loader, queries[:limit], setting.device)
     return found
 
 
-def splits_of(folder: Path) -> dict[str, list[dict[str, bytes]]]:
+def tensors(checkout: Path, data: Path, setting: Setting) -> tuple[dict[str, tuple[Any, list[str]]], Any, Any]:
+    """Of each split the rows and queries, then the numbers of words, and of labels. The targets of seq2seq, which
+    LAGr is given and leaves alone, are the questions."""
+    kept = data / "published" / f"{setting.partition}.json.gz"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(gzip.compress(json.dumps(made(checkout, data, setting)).encode()))
+    found = json.loads(gzip.decompress(kept.read_bytes()))
+    vocabularies = [types.SimpleNamespace(itos=labels) for labels in found["labels"]]
+    preprocessor = types.SimpleNamespace(graph_layers=setting.graph_layers, node_vocab=vocabularies[0],
+                                         edge_vocab=vocabularies[1])  # fmt: skip
+    for vocabulary in vocabularies:
+        vocabulary.stoi = {label: number for number, label in enumerate(vocabulary.itos)}
+    splits = {}
+    for split, (rows, queries) in found["splits"].items():
+        targets = [targets_of(nodes, edges, setting.graph_layers) for _, nodes, edges in rows]
+        words = [torch.tensor(src) for src, _, _ in rows]
+        splits[split] = (
+            [{"src": w, "tgt": w, "node_tgt": n, "edge_tgt": e} for w, (n, e) in zip(words, targets, strict=True)],
+            queries,
+        )
+    return splits, found["words"], preprocessor
+
+
+def made(checkout: Path, data: Path, setting: Setting) -> dict[str, Any]:
+    """What their scripts make of questions and queries, written shorter."""
+    from src.utils import setup_data
+
+    given = splits_of(data / "cfq", setting.partition)
+    folder = preprocessed(checkout, given, data / "published" / "cfq", setting.partition)
+    where = Namespace(data_path=str(folder), split=setting.partition, n_graph_layers=setting.graph_layers)
+    datasets, (words, _), preprocessor = setup_data(where)
+    splits = {}
+    for split, dataset in datasets.items():
+        rows = []
+        for src, nodes, edges in zip(dataset.src, dataset.node_tgt, dataset.edge_tgt, strict=True):
+            named = [(i, j, int(edges[i, j])) for i, j in (edges > max(EMPTY)).nonzero().tolist()]
+            rows.append((src, nodes.tolist(), named))
+            for theirs, ours in zip((nodes, edges), targets_of(*rows[-1][1:], setting.graph_layers), strict=True):
+                assert torch.equal(theirs, ours)
+        splits["dev" if split == "validation" else split] = (rows, [row["query"].decode() for row in given[split]])
+    labels = [preprocessor.node_vocab.itos, preprocessor.edge_vocab.itos]
+    return {"splits": splits, "words": dict(words.stoi), "labels": labels}
+
+
+def targets_of(nodes: Sequence[int], edges: Sequence[Sequence[int]], layers: int) -> tuple[Tensor, Tensor]:
+    null, padding = EMPTY
+    labels = torch.full((len(nodes), len(nodes)), padding)
+    labels[layers:-layers, layers:-layers] = null
+    for source, target, label in edges:
+        labels[source, target] = label
+    return torch.tensor(nodes), labels
+
+
+def splits_of(folder: Path, partition: str) -> dict[str, list[dict[str, bytes]]]:
     """As tensorflow_datasets gave a split."""
     rows = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    parts = json.loads((folder / "splits" / f"{PARTITION}.json").read_text(encoding="utf-8"))
+    parts = json.loads((folder / "splits" / f"{partition}.json").read_text(encoding="utf-8"))
     fields = {"question": "questionPatternModEntities", "query": "sparqlPatternModEntities"}
     return {
         split: [{name: rows[at][field].encode() for name, field in fields.items()} for at in parts[f"{ours}Idxs"]]
@@ -262,20 +336,20 @@ def splits_of(folder: Path) -> dict[str, list[dict[str, bytes]]]:
     }
 
 
-def preprocessed(checkout: Path, given: Any, folder: Path) -> Path:
+def preprocessed(checkout: Path, given: Any, folder: Path, partition: str) -> Path:
     """The folder in which their scripts have written questions and graphs, which takes them ten minutes."""
-    graphs = folder / PARTITION / "graph"
+    graphs = folder / partition / "graph"
     if not (graphs / "validation_parsed.json").exists():
         stand_in("tensorflow_datasets", load=lambda name: given, as_numpy=lambda splits: splits)
-        runpy.run_path(str(checkout / "cfq" / "preprocess_cfq.py"))["create_tsv"](PARTITION, str(folder))
+        runpy.run_path(str(checkout / "cfq" / "preprocess_cfq.py"))["create_tsv"](partition, str(folder))
         for split in ("train", "test", "validation"):
-            sys.argv = ["", "--data", f"{split}.tsv", "--split", PARTITION, "--dir", str(folder)]
+            sys.argv = ["", "--data", f"{split}.tsv", "--split", partition, "--dir", str(folder)]
             runpy.run_path(str(checkout / "cfq" / "graph_parser.py"), run_name="__main__")
         (graphs / "dev_parsed.json").rename(graphs / "validation_parsed.json")  # the name under which it is read
     return folder
 
 
-def accuracy(parser: Any, loader: DataLoader[Any], queries: Sequence[str]) -> tuple[float, float]:
+def accuracy(parser: Any, loader: DataLoader[Any], queries: Sequence[str], device: str) -> tuple[float, float]:
     """How many of the questions are right, in per cent: by their score, and exactly."""
     from src.utils import add_eos
 
@@ -283,10 +357,11 @@ def accuracy(parser: Any, loader: DataLoader[Any], queries: Sequence[str]) -> tu
     theirs = exact = 0.0
     rows = iter(queries)
     for batch in loader:
-        words = add_eos(batch["src"], batch["src_len"], parser.model.encoder_eos)
-        with torch.no_grad():
-            scores = parser.model(words, batch["src_len"] + 1, batch["tgt"], batch["tgt_len"])
-        nodes, edges = (score.argmax(-1) for score in scores)
+        on_device = moved(batch, device)
+        words = add_eos(on_device["src"], on_device["src_len"], parser.model.encoder_eos)
+        with torch.no_grad(), torch.autocast(device, torch.float16, enabled=device == "cuda"):
+            scores = parser.model(words, on_device["src_len"] + 1, on_device["tgt"], on_device["tgt_len"])
+        nodes, edges = (score.argmax(-1).cpu() for score in scores)
         theirs += parser.graph_accuracy(nodes, edges, batch)[-1] * len(nodes)
         for labels in zip(nodes, edges, batch["node_tgt"] != 1, strict=True):
             exact += query_of(*labels, parser.stats.preprocessor) == next(rows)
@@ -306,18 +381,21 @@ def query_of(nodes: Tensor, edges: Tensor, real: Tensor, preprocessor: Any) -> s
 
 
 def main(
-    corpus: str, checkout: str, data: str, seed: int, candidates: int | None = None, sigma: float | None = None,
-    steps: int | None = None, residual: float = 1.0,
+    corpus: str, checkout: str, data: str, seed: int | None = None, candidates: int | None = None,
+    sigma: float | None = None, steps: int | None = None, residual: float = 1.0,
 ) -> None:  # fmt: skip
     given = {"candidates": candidates, "sigma": sigma, "steps": steps}
-    small = replace(SMALL[corpus], **{name: value for name, value in given.items() if value is not None})
+    setting = replace(SETTINGS[corpus], **{name: value for name, value in given.items() if value is not None})
     torch.set_num_threads(1)
+    stand_ins(Path(checkout), setting.device)
+    if seed is None:
+        tensors(Path(checkout), Path(data), setting)
+        return
     torch.manual_seed(seed)
-    stand_ins(Path(checkout))
     if corpus == "cogs":
-        found = on_cogs(Path(data), seed, small, residual)
+        found = on_cogs(Path(data), seed, setting, residual)
     else:
-        found = on_cfq(Path(checkout), Path(data), seed, small, residual)
+        found = on_cfq(Path(checkout), Path(data), seed, setting, residual)
     print(json.dumps({name: round(share, 1) for name, share in found.items()}))
 
 
