@@ -8,7 +8,8 @@ code runs as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Engine:
         bf16: bool,
     ) -> None:
         """new_model(seed): an untrained model."""
-        self.new_model, self.objective, self.clip, self.device = new_model, objective, clip, device
+        self.new_model, self.objective, self.clip, self.device, self.bf16 = new_model, objective, clip, device, bf16
         S = len(seeds)
         self.model = new_model(seeds[0]).to(device)
         alike: dict[tuple[int, bool], dict[str, nn.Parameter]] = {}
@@ -179,15 +180,16 @@ class Engine:
         """A CUDA graph of the step for this bucket. The steps that warm it up are taken back."""
         place = inputs.to(self.device)
         before = {name: tensor.clone() for name, tensor in self.state().items()}
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
+        with tf32() if self.bf16 else nullcontext():
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    self._step(bucket, infer, place)
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
                 self._step(bucket, infer, place)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            self._step(bucket, infer, place)
         self.load_state(before)
         return graph, place
 
@@ -212,3 +214,15 @@ class Engine:
         for table in self.tables:
             if table.half is not None:
                 table.half.copy_(table.values)
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Products of float32 take a GPU's matrix units, which round factors to eleven bits. Those that are bf16 have eight
+    and stay as they are, so that logits come out as without it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -3,46 +3,48 @@
 python results/cfq/looks.py keep RUN STATES             while `lagr train … --out RUN --seeds N` goes on
 python results/cfq/looks.py best RUN STATES DATA        when it is over; DATA/cfq is what it was trained on
 
-keep: gives every checkpoint of the run a second name, in STATES, until the run is over. There has to be one at every
+keep: writes the weights of every checkpoint of the run into STATES, until the run is over. There has to be one at every
 look, that is `train.save_every` as `train.evaluate_every`. best: prints a line of JSON for every seed. looks: exact
 match at every look, on the 1,000 questions of dev that it takes, and at the end; step: that of the best one, the first
-where there are several; test, test_blind: what that one has on all of test; last: what the last one has. On MCD's
-splits nothing may be chosen by that: it is how the published code chooses, and what that is worth.
+where there are several; test, test_blind: what that one has on all of test; last, last_blind: what the last one has. On
+MCD's splits nothing may be chosen by that: it is how the published code chooses, and what that is worth.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-
-import safetensors
 
 from lagr import runs
 from lagr.datasets import open_source
+from lagr.errors import RunError
 from lagr.supervision import training_examples
 from lagr.train import Trainer
 
 
 def keep(run: Path, states: Path) -> None:
     states.mkdir(exist_ok=True)
-    new = states / "new"
-    while not (run / "seed-0" / runs.REPORT).exists():
+    while not all((folder / runs.REPORT).exists() for folder in folders_of(run)):
         time.sleep(1)
-        new.unlink(missing_ok=True)
-        try:
-            os.link(run / runs.STATE, new)
-        except FileNotFoundError:
+        if not (run / runs.STATE).exists():
             continue
-        with safetensors.safe_open(new, framework="pt") as file:
-            step = json.loads(file.metadata()["note"])["step"]
-        new.replace(states / f"{step}.safetensors")
+        with suppress(RunError):  # it may be over just now
+            tensors, note = runs.read_tensors(run / runs.STATE)
+            kept = states / f"{note['step']}.safetensors"
+            if not kept.exists():
+                runs.write_tensors(kept, {name: one for name, one in tensors.items() if name.startswith("values.")})
+
+
+def folders_of(run: Path) -> list[Path]:
+    """Of each seed, or of the only one."""
+    return sorted(run.glob("seed-*")) or [run]
 
 
 def best(run: Path, states: Path, data: str) -> None:
-    folders = sorted(run.glob("seed-*"))
+    folders = folders_of(run)
     configs = [runs.read_config(folder)[0] for folder in folders]
     train = configs[0].train
     source = open_source("cfq", data, configs[0].data.partition, 0, 0)
@@ -50,21 +52,21 @@ def best(run: Path, states: Path, data: str) -> None:
     splits["train"] = training_examples(configs[0], source)
     trainer = Trainer(configs, source, splits, runs.read_vocab(folders[0]), folders, states)
     for s, folder in enumerate(folders):
-
-        def at(step: int, split: str, limit: int | None = None, s: int = s) -> dict[str, float]:
-            trainer.state = states / f"{step}.safetensors"
-            trainer._restore()
-            found = trainer._evaluate(trainer._parser(s), split, limit).to_dict()
-            return {name: round(found[name], 1) for name in ("exact", "blind")}
-
         lines = map(json.loads, (folder / runs.METRICS).read_text().splitlines())
         looks = {line["step"]: line["exact"] for line in lines if line.get("split") == "dev"}
-        looks[train.steps] = at(train.steps, "dev", train.evaluate_limit)["exact"]
+        end = trainer._parser(s, runs.read_tensors(folder / runs.MODEL)[0])
+        looks[train.steps] = trainer._evaluate(end, "dev", train.evaluate_limit).score.exact
         step = max(looks, key=lambda step: (looks[step], -step))
-        test = at(step, "test")
-        evaluation = json.loads((folder / runs.REPORT).read_text())["evaluation"]["test"]
-        last = {name: round(evaluation[name], 1) for name in test}
-        told = {"step": step, "test": test["exact"], "test_blind": test["blind"], "last": last}
+        chosen = end
+        if step != train.steps:
+            weights = runs.read_tensors(states / f"{step}.safetensors")[0]
+            for number, table in enumerate(trainer.engine.tables):
+                table.values.copy_(weights[f"values.{number}"])
+            chosen = trainer._parser(s)
+        test = trainer._evaluate(chosen, "test").to_dict()
+        last = json.loads((folder / runs.REPORT).read_text())["evaluation"]["test"]
+        told = {"step": step, "test": round(test["exact"], 1), "test_blind": round(test["blind"], 1)}
+        told |= {"last": round(last["exact"], 1), "last_blind": round(last["blind"], 1)}
         print(json.dumps({"seed": configs[s].train.seed, **told, "looks": list(looks.values())}), flush=True)
 
 
