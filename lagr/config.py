@@ -176,6 +176,10 @@ class Config:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def infers_alignments(self) -> bool:
+        return self.model.kind == "lagr" and self.align.supervision == "weak"
+
     def to_dict(self) -> dict[str, dict[str, Any]]:
         rules = {name: [list(rule) for rule in rules] for name, rules in vars(self.rules).items()}  # as JSON has them
         return {**asdict(self), "rules": rules}

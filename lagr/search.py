@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -22,6 +23,7 @@ from lagr.processes import is_gone, this_process
 from lagr.reproduce import Batch, read_reports, train_batch
 
 Space = dict[str, list[Any]]
+NAMED_AFTER = 60  # seconds at most until a trial that was begun has the name of its process
 
 # The paper's appendix, "COGS Hyperparameter Tuning" and "CFQ Hyperparameter Tuning".
 GRIDS: dict[str, Space] = {
@@ -46,14 +48,17 @@ GRIDS: dict[str, Space] = {
 
 def space(settings: Config, fixed: set[str], alignment: bool) -> Space:
     """What is searched for a configuration; what the command line sets is not."""
-    if alignment and (settings.model.kind != "lagr" or settings.align.supervision != "weak"):
+    if alignment and not settings.infers_alignments:
         kind = "strongly supervised" if settings.model.kind == "lagr" else "a seq2seq model, which has no alignments"
         raise ConfigError(f"--alignment searches K and σ of weak supervision; this preset is {kind}")
-    found = GRIDS["alignment"] if alignment else GRIDS.get(settings.data.name, GRIDS["cogs"])
-    if settings.model.encoder == "transformer" and not alignment:
-        found = found | GRIDS["transformer"]
-    if settings.model.kind == "lagr" and settings.data.name == "cfq" and not alignment:
-        found = found | GRIDS["encoders"]
+    if alignment:
+        found = GRIDS["alignment"]
+    else:
+        found = GRIDS.get(settings.data.name, GRIDS["cogs"])
+        if settings.model.encoder == "transformer":
+            found = found | GRIDS["transformer"]
+        if settings.model.kind == "lagr" and settings.data.name == "cfq":
+            found = found | GRIDS["encoders"]
     return {key: values for key, values in found.items() if key not in fixed}
 
 
@@ -89,7 +94,12 @@ def search(
             load_if_exists=True,
         )
         _same_search(study, {"config": base.to_dict(), "seeds": seeds, "space": choices}, journal)
+
+    def left() -> int:
+        """How many trials are to be begun. Those that other processes are at are: else each of them would add one."""
         _take_up_again(study, optuna)
+        begun = study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.RUNNING))
+        return trials - len(begun)
 
     def accuracy(trial: Any) -> float:
         folder = trial.user_attrs.get("folder", f"trial-{trial.number}")
@@ -108,8 +118,7 @@ def search(
         trial.set_user_attr("seconds", max(report["seconds"] for report in reports))
         return float(mean(report["evaluation"]["dev"]["exact"] for report in reports))
 
-    # Those that other processes are at count, too: else each of them would add one.
-    while len(study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.RUNNING))) < trials:
+    while left() > 0:
         trial = study.ask()
         try:
             exact = accuracy(trial)
@@ -122,10 +131,18 @@ def search(
             say(f"{trial.params}: {exact:.2f} % exact on dev")
             study.tell(trial, exact)
     complete = study.get_trials(states=(state.COMPLETE,))
+    running = study.get_trials(states=(state.RUNNING,))
+    elsewhere = ", ".join(trial.user_attrs.get("process", "a new process") for trial in running)
+    unfinished = (
+        f"{len(running)} of {trials} trials still with {elsewhere}: call again when over; "
+        f"where there is no such process, --trials {trials + len(running)} makes up for it"
+    )
     if not complete:
-        if study.get_trials(deepcopy=False, states=(state.RUNNING,)):
-            raise RunError("no trial has a result yet, and other processes are at the last ones; call again later")
+        if running:
+            raise RunError(f"no trial has a result yet; {unfinished}")
         raise RunError(f"none of the {trials} trials could be trained; allow more with --trials, or fix some settings")
+    if running:
+        say(unfinished)
     say(f"best of {len(complete)}: {study.best_trial.user_attrs['folder']}, {study.best_value:.2f} % exact on dev")
     best = _chosen(wanted, study.best_params)
     out.mkdir(parents=True, exist_ok=True)
@@ -146,15 +163,19 @@ def _same_search(study: Any, wanted: dict[str, Any], journal: Path) -> None:
 
 
 def _take_up_again(study: Any, optuna: Any) -> None:
-    """Puts trials back in the queue whose process on this machine is gone; their folder has the checkpoint."""
+    """Puts trials back in the queue that nobody is at any more, as far as this machine knows; their folder has the
+    checkpoint. This process is at none when it asks."""
     state = optuna.trial.TrialState
     for trial in study.get_trials(states=(state.RUNNING,)):
-        if is_gone(trial.user_attrs.get("process", "")):
+        process = trial.user_attrs.get("process", "")
+        nameless = not process and (datetime.now() - trial.datetime_start).total_seconds() > NAMED_AFTER
+        if nameless or process == this_process() or is_gone(process):
             try:
                 study.tell(trial.number, state=state.FAIL)
             except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
                 continue  # another process that was started just now was faster
-            study.enqueue_trial(trial.params, user_attrs={"folder": trial.user_attrs["folder"]})
+            folder = trial.user_attrs.get("folder", f"trial-{trial.number}")
+            study.enqueue_trial(trial.params, user_attrs={"folder": folder})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lagr import config, runs, search
+from lagr import config, processes, runs, search
 from lagr.cli import main
 from lagr.errors import ConfigError, RunError
 
@@ -74,17 +74,80 @@ def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeyp
     assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
 
 
-def test_trials_that_other_processes_are_at_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a search that had one trial, which could not be trained; nothing is trained in any other either."""
+
+    def train_batch(settings: config.Config, *rest: Any) -> None:
+        raise RunError("the loss is no longer a number")
+
+    monkeypatch.setattr(search, "train_batch", train_batch)
+    with pytest.raises(RunError, match="none of the 1 trials could be trained"):
+        search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 1)
+    return tmp_path
+
+
+def begin_elsewhere(folder: Path, process: str) -> None:
+    """A trial of another process, which has got no further than to say so."""
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"))
+    study = optuna.load_study(study_name="quickstart", storage=optuna.storages.JournalStorage(backend))
+    trial = study.ask()
+    if process:
+        trial.set_user_attr("process", process)
+
+
+def states(folder: Path) -> list[str]:
+    return [trial.state.name for trial in trials(folder)]
+
+
+def search_again(folder: Path) -> None:
+    search.search("quickstart", (), folder / "journal.log", folder, 2)
+
+
+def test_a_trial_that_another_process_is_at_is_not_begun_again(shared: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        name = f"{platform.node()} {other.pid}"
+        begin_elsewhere(shared, name)
+        with pytest.raises(RunError, match=f"no trial has a result yet; 1 of 2 trials still with {name}: call again"):
+            search_again(shared)
+        assert states(shared) == ["PRUNED", "RUNNING"]
+        other.kill()
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search_again(shared)
+    assert states(shared) == ["PRUNED", "FAIL", "PRUNED"]
+
+
+def test_a_trial_of_another_machine_is_not_known_to_have_ended(shared: Path) -> None:
+    begin_elsewhere(shared, "elsewhere 1")
+    with pytest.raises(RunError, match=r"where there is no such process, --trials 3 makes up for it"):
+        search_again(shared)
+    assert states(shared) == ["PRUNED", "RUNNING"]
+
+
+@pytest.mark.parametrize("process", ["", processes.this_process()], ids=["no name", "this process"])
+def test_a_trial_that_nobody_can_be_at_is_run_again(
+    process: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed before it had said its name, or is this one, which is not at any when it asks."""
+    begin_elsewhere(shared, process)
+    monkeypatch.setattr(search, "NAMED_AFTER", -1)
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search_again(shared)
+    assert states(shared) == ["PRUNED", "FAIL", "PRUNED"]
+
+
+def test_a_trial_whose_process_ends_meanwhile_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train_batch(settings: config.Config, source: Any, batch: Any) -> None:
-        if batch.folder.name == "trial-0":  # and meanwhile
-            with pytest.raises(RunError, match="no trial has a result yet, and other processes"):
-                search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
+        if batch.folder.name == "trial-0":
+            process = subprocess.Popen([sys.executable, "-c", ""])
+            begin_elsewhere(tmp_path, f"{platform.node()} {process.pid}")
+            process.wait()
         raise RunError("the loss is no longer a number")
 
     monkeypatch.setattr(search, "train_batch", train_batch)
     with pytest.raises(RunError, match="none of the 2 trials could be trained"):
-        search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
-    assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
+        search_again(tmp_path)
+    assert states(tmp_path) == ["PRUNED", "FAIL", "PRUNED"]
 
 
 def test_a_trial_whose_loss_is_no_number_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
