@@ -80,8 +80,9 @@ class Job:
         return None
 
     def teacher_is_gone(self, seed: int) -> bool:
-        """Whether the row that has the alignments is finished, as its result says, but its runs lie elsewhere."""
-        return self.taught_by(seed) is None and results.read(self.results, ROWS[self.row.alignments_of][0]) is not None
+        """Whether the run that has the alignments is finished, as its row's result says, but lies elsewhere."""
+        found = results.read(self.results, ROWS[self.row.alignments_of][0])
+        return self.taught_by(seed) is None and found is not None and seed in {run["seed"] for run in found["runs"]}
 
     @property
     def made_otherwise(self) -> str:

@@ -214,6 +214,7 @@ def test_alignments_of_a_row_whose_result_alone_is_here_are_said_to_be_missing(t
     weak_job, job = reproduce.plan([weak, row], (), 1, tmp_path / "results", tmp_path / "runs")
     assert not job.teacher_is_gone(0), "the weak row is still to be run"
     reproduce.record(weak_job, [fake_report(weak, 0, 80.0)], "abc", None)
+    assert not job.teacher_is_gone(1), "its next seed is still to be run"
     assert "that are not here" in reproduce.describe(job)
     with pytest.raises(DataError, match="without its runs: run both rows with another --results"):
         reproduce._alignments(job, 0)
