@@ -62,7 +62,7 @@ def _is_whole(result: Result) -> bool:
         and all(
             {"seed", "failed", "starts", "seconds", "seeds_at_once", "machine"} <= run.keys() for run in result["runs"]
         )
-        and all(run["starts"] for run in result["runs"])
+        and all("train_exact" in start for run in result["runs"] for start in run["starts"] or [{}])
         and all({"n", "exact"} <= one.keys() for run in result["runs"] for one in run["evaluation"].values())
     )
 
@@ -161,7 +161,8 @@ def settings_of_its_own(result: Result, row: Row) -> tuple[list[str], list[str]]
     """Where a result is not as its preset: what its row says, and the flags that its runs were given besides."""
     made = settings_of(result)
     given = {(s, key): value for s, key, value, _ in _differences(made, row.config()) if (s, key) not in FREE}
-    flags = [f"--{section}.{key} {_flag(value)}" for (section, key), value in given.items()]
+    flags = [] if len(result["runs"]) == row.seeds else [f"--seeds {len(result['runs'])}"]
+    flags += [f"--{section}.{key} {_flag(value)}" for (section, key), value in given.items()]
     unlike = [
         f"{section}.{key} = {value}"
         for section, key, value, _ in _differences(made, config.load(row.preset))
@@ -171,7 +172,9 @@ def settings_of_its_own(result: Result, row: Row) -> tuple[list[str], list[str]]
 
 
 def _flag(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _differences(one: config.Config, other: config.Config, strictly: bool = False) -> list[tuple[str, str, Any, Any]]:

@@ -17,7 +17,7 @@ from lagr import analyse, results
 from lagr.draw import PALETTE
 from lagr.errors import ConfigError, LagrError
 from lagr.plots import FAINT, GRID, INK, picture, write_picture
-from lagr.rows import CLAIMS, COGS, LEFT_OUT_BELOW, ROWS, TABLES, Figure, Row, Table
+from lagr.rows import CLAIMS, COGS, ROWS, TABLES, Figure, Row, Table
 
 NOT_RUN = "not run yet"
 OURS, THEIRS = PALETTE[0], PALETTE[1]
@@ -53,7 +53,7 @@ def markdown(table: Table, folder: Path, rows: tuple[Row, ...] = ()) -> str:
             cells.append(_text(result, name, "exact", table.digits) if result else "")
         lines.append([*cells, _steps(result) if result else ""])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    notes = [_note(row, found[row.name], split) for row in rows if row.name in found]
+    notes = [_note(row, found[row.name], table) for row in rows if row.name in found]
     return "\n\n".join([text, *filter(None, notes)])
 
 
@@ -64,7 +64,7 @@ def difference(ours: Figure, paper: Figure) -> str:
 
 
 def claims(folder: Path) -> str:
-    """The rows that the paper makes its claims with: is our mean within one of its standard deviations of its mean?"""
+    """The rows of CLAIMS: is our mean within one of the paper's standard deviations of its mean?"""
     head = ["row", "the paper", "ours", "label-blind", "reached", "seeds × steps"]
     lines = [head, ["---"] * len(head)]
     for name, unlike in CLAIMS.items():
@@ -83,9 +83,10 @@ def claims(folder: Path) -> str:
 
 
 def reached(ours: Figure, blind: Figure | None, paper: Figure) -> str:
-    """Whether a mean is within one deviation of the paper's, or above that. The paper's figures for CFQ are blind."""
+    """Whether a mean is within one deviation of the paper's, or above that; where it gives none, whether it is as high.
+    The paper's figures for CFQ are blind."""
     spread = paper.deviation or 0
-    if ours.mean > paper.mean + spread:
+    if paper.deviation is not None and ours.mean > paper.mean + spread:
         return f"above, {difference(ours, paper)}"
     if ours.mean >= paper.mean - spread:
         return "yes"
@@ -107,8 +108,8 @@ def _steps(result: results.Result) -> str:
     return f"{steps:,}" if steps == paper else f"{steps:,} of {paper:,}"
 
 
-def _note(row: Row, result: results.Result, split: str) -> str:
-    """What a reader has to know of a result: settings of its own, restarts, seeds that fit too little."""
+def _note(row: Row, result: results.Result, table: Table) -> str:
+    """What a reader has to know of a result: settings of its own, restarts, seeds that diverged or fit too little."""
     unlike, flags = results.settings_of_its_own(result, row)
     notes = [", ".join(f"`{setting}`" for setting in unlike)]
     if flags:
@@ -117,14 +118,17 @@ def _note(row: Row, result: results.Result, split: str) -> str:
     restarts = sum(len(run["starts"]) - 1 for run in runs)
     if restarts:
         notes.append(f"{restarts} restart{'s' if restarts > 1 else ''} of runs that did not fit their training data")
-    weak = results.settings_of(result).align.supervision == "weak"
-    bound = LEFT_OUT_BELOW.get(row.dataset, 0.0) if weak else 0.0
-    fit = [run for run in runs if not run["failed"] and run["starts"][-1].get("train_exact", bound) >= bound]
-    if unfit := len(runs) - len(fit):
+    bound = table.left_out_below if results.settings_of(result).infers_alignments else 0.0
+    steady = [run for run in runs if "diverged" not in run]
+    fit = [run for run in steady if run["starts"][-1]["train_exact"] >= bound]
+    if diverged := len(runs) - len(steady):
+        notes.append(f"{diverged} of {len(runs)} seeds diverged")
+    if unfit := len(steady) - len(fit):
         what = f"had less than {bound:g} % of their training data at the end, the paper's bound"
-        without = results.figure(results.values({**result, "runs": fit}, split))
-        rest = f"; without {'it' if unfit == 1 else 'them'}: {without.text()}" if without else ""
-        notes.append(f"{unfit} of {len(runs)} seeds {what if bound else 'diverged'}{rest}")
+        notes.append(f"{unfit} of {len(runs)} seeds {what}")
+    without = results.figure(results.values({**result, "runs": fit}, table.split))
+    if without and len(fit) < len(runs):
+        notes.append(f"without {'it' if len(fit) == len(runs) - 1 else 'them'}: {without.text()}")
     notes = [note for note in notes if note]
     return f"`{row.name}`: {'; '.join(notes)}." if notes else ""
 
@@ -206,14 +210,8 @@ def _claims(folder: Path, images: Path) -> str:
     return claims(folder)
 
 
-def _learned(folder: Path) -> analyse.Found:
-    """The rows of COGS but for those none of whose seeds fitted its training data: all of it is wrong then."""
-    found = analyse.found(folder, COGS.rows)
-    return {name: result for name, result in found.items() if not all(run["failed"] for run in result["runs"])}
-
-
 def _categories(folder: Path, images: Path) -> str:
-    rows = _learned(folder)
+    rows = analyse.learned(analyse.found(folder, COGS.rows))
     drawn = stamped(analyse.category_plot(rows), analyse.by_category(rows))
     analyse.write({"cogs-categories": drawn}, images)
     picture = f"![COGS: accuracy by category, every seed]({images.name}/cogs-categories.svg)"
@@ -221,7 +219,7 @@ def _categories(folder: Path, images: Path) -> str:
 
 
 def _errors(folder: Path, images: Path) -> str:
-    return analyse.error_table(_learned(folder))
+    return analyse.error_table(analyse.learned(analyse.found(folder, COGS.rows)))
 
 
 def _convergence(folder: Path, images: Path) -> str:
