@@ -218,8 +218,8 @@ class Engine:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Products of float32 take a GPU's matrix units, which round factors to eleven bits. Those that are bf16 have eight
-    and stay as they are, so that logits come out as without it."""
+    """Products of float32 take a GPU's matrix units, which round factors to eleven bits. Factors that are bf16 have
+    eight and stay as they are: logits come out as without it. Gradients of logits are rounded, less than bf16 would."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

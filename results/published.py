@@ -79,10 +79,19 @@ class Setting:
 
 
 SETTINGS = {
-    "cogs": Setting(False, 128, 4, 4, 1, 0.4, 64, 5e-4, 0, 1250, 10, 1.0, 100),
-    "cfq": Setting(True, 128, 4, 3, 2, 0.1, 96, 1e-3, 200, 5000, 1, 0.0, 300, "inner", "dev"),
-    "mcd1": Setting(True, 256, 8, 4, 2, 0.1, 256, 4e-4, 1000, 6000, 1, 0.0, 300, "mcd1", "test", "cuda"),
-}
+    "cogs": Setting(
+        shared=False, width=128, heads=4, layers=4, graph_layers=1, dropout=0.4, batch=64, rate=5e-4, warmup=0,
+        steps=1250, candidates=10, sigma=1.0, counted=100,
+    ),
+    "cfq": Setting(
+        shared=True, width=128, heads=4, layers=3, graph_layers=2, dropout=0.1, batch=96, rate=1e-3, warmup=200,
+        steps=5000, candidates=1, sigma=0.0, counted=300, partition="inner", tested="dev",
+    ),
+    "mcd1": Setting(
+        shared=True, width=256, heads=8, layers=4, graph_layers=2, dropout=0.1, batch=256, rate=4e-4, warmup=1000,
+        steps=6000, candidates=1, sigma=0.0, counted=300, partition="mcd1", tested="test", device="cuda",
+    ),
+}  # fmt: skip
 
 
 class Labels:
@@ -277,7 +286,9 @@ def tensors(checkout: Path, data: Path, setting: Setting) -> tuple[dict[str, tup
     kept = data / "published" / f"{setting.partition}.json.gz"
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
-        kept.write_bytes(gzip.compress(json.dumps(made(checkout, data, setting)).encode()))
+        begun = kept.with_suffix(".part")
+        begun.write_bytes(gzip.compress(json.dumps(made(checkout, data, setting)).encode()))
+        begun.rename(kept)
     found = json.loads(gzip.decompress(kept.read_bytes()))
     vocabularies = [types.SimpleNamespace(itos=labels) for labels in found["labels"]]
     preprocessor = types.SimpleNamespace(graph_layers=setting.graph_layers, node_vocab=vocabularies[0],
@@ -384,6 +395,8 @@ def main(
     corpus: str, checkout: str, data: str, seed: int | None = None, candidates: int | None = None,
     sigma: float | None = None, steps: int | None = None, residual: float = 1.0,
 ) -> None:  # fmt: skip
+    if seed is None and corpus == "cogs":
+        sys.exit("published: COGS has no tensors to make beforehand; give a SEED")
     given = {"candidates": candidates, "sigma": sigma, "steps": steps}
     setting = replace(SETTINGS[corpus], **{name: value for name, value in given.items() if value is not None})
     torch.set_num_threads(1)

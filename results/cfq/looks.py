@@ -4,15 +4,17 @@ python results/cfq/looks.py keep RUN STATES             while `lagr train … --
 python results/cfq/looks.py best RUN STATES DATA        when it is over; DATA/cfq is what it was trained on
 
 keep: writes the weights of every checkpoint of the run into STATES, until the run is over. There has to be one at every
-look, that is `train.save_every` as `train.evaluate_every`. best: prints a line of JSON for every seed. looks: exact
-match at every look, on the 1,000 questions of dev that it takes, and at the end; step: that of the best one, the first
-where there are several; test, test_blind: what that one has on all of test; last, last_blind: what the last one has. On
-MCD's splits nothing may be chosen by that: it is how the published code chooses, and what that is worth.
+look, that is `train.save_every` as `train.evaluate_every`, and several seconds between two. best: prints a line of JSON
+for every seed. looks: exact match at every look, on the 1,000 questions of dev that it takes, and at the end; step:
+that of the best one, the first where there are several; test, test_blind: what that one has on all of test; last,
+last_blind: what the last one has. On MCD's splits nothing may be chosen by that: it is how the published code chooses,
+and what that is worth.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -20,33 +22,37 @@ from pathlib import Path
 
 from lagr import runs
 from lagr.datasets import open_source
-from lagr.errors import RunError
+from lagr.errors import LagrError, RunError
 from lagr.supervision import training_examples
 from lagr.train import Trainer
 
 
 def keep(run: Path, states: Path) -> None:
     states.mkdir(exist_ok=True)
-    while not all((folder / runs.REPORT).exists() for folder in folders_of(run)):
+    one = states / "checkpoint"
+    while not (run / runs.STATE).exists():
         time.sleep(1)
-        if not (run / runs.STATE).exists():
-            continue
-        with suppress(RunError):  # it may be over just now
-            tensors, note = runs.read_tensors(run / runs.STATE)
+    while not all((folder / runs.REPORT).exists() for folder in runs.with_seeds([run])):
+        time.sleep(1)
+        with suppress(FileNotFoundError):  # there is none yet, or the run is over
+            one.unlink(missing_ok=True)
+            os.link(run / runs.STATE, one)  # while it is read, the run may write the next
+            tensors, note = runs.read_tensors(one)
             kept = states / f"{note['step']}.safetensors"
             if not kept.exists():
-                runs.write_tensors(kept, {name: one for name, one in tensors.items() if name.startswith("values.")})
-
-
-def folders_of(run: Path) -> list[Path]:
-    """Of each seed, or of the only one."""
-    return sorted(run.glob("seed-*")) or [run]
+                runs.write_tensors(kept, {name: table for name, table in tensors.items() if name.startswith("values.")})
+    one.unlink(missing_ok=True)
 
 
 def best(run: Path, states: Path, data: str) -> None:
-    folders = folders_of(run)
+    folders = runs.with_seeds([run])
     configs = [runs.read_config(folder)[0] for folder in folders]
     train = configs[0].train
+    if train.restart_below:
+        raise RunError("a run with restarts has several starts, whose looks are counted anew")
+    needed = range(train.evaluate_every, train.steps, train.evaluate_every)
+    if missing := [step for step in needed if not (states / f"{step}.safetensors").exists()]:
+        raise RunError(f"{states} lacks the weights of steps {', '.join(map(str, missing))}")
     source = open_source("cfq", data, configs[0].data.partition, 0, 0)
     splits = {split: source.read(split) for split in ("dev", "test")}
     splits["train"] = training_examples(configs[0], source)
@@ -70,9 +76,12 @@ def best(run: Path, states: Path, data: str) -> None:
         print(json.dumps({"seed": configs[s].train.seed, **told, "looks": list(looks.values())}), flush=True)
 
 
+def main(verb: str, run: str, states: str, *data: str) -> None:
+    {"keep": keep, "best": best}[verb](Path(run), Path(states), *data)
+
+
 if __name__ == "__main__":
-    verb, run, states, *data = sys.argv[1:]
-    if verb == "keep":
-        keep(Path(run), Path(states))
-    else:
-        best(Path(run), Path(states), *data)
+    try:
+        main(*sys.argv[1:])
+    except LagrError as error:
+        sys.exit(f"looks: {error}")
