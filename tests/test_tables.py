@@ -157,20 +157,55 @@ def test_every_committed_result_is_of_a_row_and_of_all_its_seeds() -> None:
     assert committed > 30
 
 
-def test_the_readme_has_the_figures_of_the_results() -> None:
-    """Every mean ± deviation in it is one of ours or of the paper's, every range one of our seeds."""
+K1, K5 = "cfq-weak-transformer-sh-k1", "cfq-weak-transformer-sh-k5"
+IN_THE_README = {  # how a line of its tables begins → whose figures it has
+    "strong, the paper's best model": BEST,
+    "strong, one encoder, Transformer": "cogs-strong-transformer-sh",
+    "strong, two encoders, LSTM": "cogs-strong-lstm-sep",
+    "strong, one encoder, LSTM": "cogs-strong-lstm-sh",
+    "without alignments; [layers begin small]": WEAK,
+    "retrained on its alignments": f"{WEAK}-retrain",
+    "without alignments, which start from counts": f"{WEAK}-counts",
+    "the seq2seq LSTM": "cogs-seq2seq-lstm",
+    "the seq2seq Transformer, with the sizes": "cogs-seq2seq-transformer",
+    "*beyond the paper:* strong": "cogs-best",
+    "without alignments, `cogs-weak-best`": "cogs-weak-best",
+    "with 0.6 million weights": "cogs-small",
+    "beyond the paper: `cfq-best`": "cfq-best",
+    "K = 5, layers begin at a tenth of their size": K5,
+    "K = 5, layers at full size": f"{K5}-xavier",
+    "K = 1, 200,000 steps | 3 | **50": K1,
+    "K = 1 from counts, 200,000 steps": f"{K1}-counts",
+    "K = 1 from counts, all 750,000 steps": f"{K1}-counts-full",
+    "the seq2seq Transformer |": "cfq-seq2seq-transformer",
+    "the seq2seq Transformer on compressed": "cfq-seq2seq-transformer-compressed",
+    "*the random split, of which half is at hand:* K = 5": f"{K5}-random",
+    "K = 5 from counts": f"{K5}-random-alike",
+    "K = 1, 200,000 steps | 3 | **97": f"{K1}-random",
+}
+
+
+def test_the_tables_of_the_readme_have_the_figures_of_the_results() -> None:
+    """In each line the seeds, mean ± deviation, range, the published code's score and the paper's figure of its row."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("\n## ")[0]
-    figures = {figure.text() for row, _ in ROWS.values() for figure in row.paper.values()}
-    ranges = set()
-    for row, table in ROWS.values():
-        if result := results.read(ROOT / "results", row):
-            for measure in ("exact", *table.measures):
-                seeds = results.values(result, table.split, measure)
-                ranges.add(f"{min(seeds, default=0):.1f} to {max(seeds, default=0):.1f}")
-                figures |= {figure.text(digits) for figure in [results.figure(seeds)] if figure for digits in (1, 2)}
-    said, said_ranges = re.findall(r"\d+\.\d+ ± \d+\.\d+", text), re.findall(r"\d+\.\d to \d+\.\d", text)
-    assert len(said) > 30 and set(said) <= figures
-    assert len(said_ranges) > 5 and set(said_ranges) <= ranges
+    lines = [line.removeprefix("| ") for line in text.splitlines() if "**" in line and line.startswith("| ")]
+    assert len(lines) == len(IN_THE_README)
+    for begins, name in IN_THE_README.items():
+        (line,) = (line for line in lines if line.startswith(begins))
+        _, seeds, ours, paper, *_ = line.split(" | ")
+        (row, table), result = ROWS[name], results.read(ROOT / "results", ROWS[name][0])
+        assert result and int(seeds) == len(result["runs"]), name
+        exact, blind = (results.values(result, table.split, measure) for measure in ("exact", "blind"))
+        (said,) = re.findall(r"\*\*(.+)\*\*", ours)
+        assert said in [(results.figure(exact) or Figure(0)).text(digits) for digits in (1, 2)], name
+        for low, high in re.findall(r"(\d+\.\d) to (\d+\.\d)", ours):
+            assert (low, high) == (f"{min(exact):.1f}", f"{max(exact):.1f}"), name
+        for score in re.findall(r"\((\d+\.\d+ ± \d+\.\d+)", ours):
+            assert score in [(results.figure(blind) or Figure(0)).text(digits) for digits in (1, 2)], name
+        if figures := re.findall(r"\d+\.\d(?: ± \d\.\d)?", paper):
+            assert row.paper[table.split].text() == figures[0] or figures[0] == f"{row.paper[table.split].mean:.1f}", (
+                name
+            )
 
 
 def test_blind_isomorphism_forgets_node_labels_and_lone_nodes_and_merges_equal_ones() -> None:
