@@ -95,11 +95,10 @@ def search(
         )
         _same_search(study, {"config": base.to_dict(), "seeds": seeds, "space": choices}, journal)
 
-    def left() -> int:
-        """How many trials are to be begun. Those that other processes are at are: else each of them would add one."""
+    def begun() -> int:
+        """Trials that other processes are at count: else each of them would add one."""
         _take_up_again(study, optuna)
-        begun = study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.RUNNING))
-        return trials - len(begun)
+        return len(study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.RUNNING)))
 
     def accuracy(trial: Any) -> float:
         folder = trial.user_attrs.get("folder", f"trial-{trial.number}")
@@ -118,7 +117,7 @@ def search(
         trial.set_user_attr("seconds", max(report["seconds"] for report in reports))
         return float(mean(report["evaluation"]["dev"]["exact"] for report in reports))
 
-    while left() > 0:
+    while begun() < trials:
         trial = study.ask()
         try:
             exact = accuracy(trial)
@@ -131,11 +130,11 @@ def search(
             say(f"{trial.params}: {exact:.2f} % exact on dev")
             study.tell(trial, exact)
     complete = study.get_trials(states=(state.COMPLETE,))
-    running = study.get_trials(states=(state.RUNNING,))
+    running, all_of_them = study.get_trials(states=(state.RUNNING,)), begun()
     elsewhere = ", ".join(trial.user_attrs.get("process", "a new process") for trial in running)
     unfinished = (
-        f"{len(running)} of {trials} trials still with {elsewhere}: call again when over; "
-        f"where there is no such process, --trials {trials + len(running)} makes up for it"
+        f"{len(running)} of {all_of_them} trials still with {elsewhere}: call again when over; "
+        f"where there is no such process, --trials {all_of_them + len(running)} makes up for it"
     )
     if not complete:
         if running:
@@ -175,7 +174,8 @@ def _take_up_again(study: Any, optuna: Any) -> None:
             except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
                 continue  # another process that was started just now was faster
             folder = trial.user_attrs.get("folder", f"trial-{trial.number}")
-            study.enqueue_trial(trial.params, user_attrs={"folder": folder})
+            queued = trial.system_attrs.get("fixed_params", {})  # if it was taken up before, and got no further
+            study.enqueue_trial(queued | trial.params, user_attrs={"folder": folder})
 
 
 @contextmanager

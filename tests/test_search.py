@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begin_elsewhere(folder: Path, process: str) -> None:
-    """A trial of another process, which has got no further than to say so."""
+    """A trial of another process, which has got no further than to say so, if that far."""
     backend = optuna.storages.journal.JournalFileBackend(str(folder / "journal.log"))
     study = optuna.load_study(study_name="quickstart", storage=optuna.storages.JournalStorage(backend))
     trial = study.ask()
@@ -108,13 +109,52 @@ def test_a_trial_that_another_process_is_at_is_not_begun_again(shared: Path) -> 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         name = f"{platform.node()} {other.pid}"
         begin_elsewhere(shared, name)
-        with pytest.raises(RunError, match=f"no trial has a result yet; 1 of 2 trials still with {name}: call again"):
+        with pytest.raises(
+            RunError, match=f"no trial has a result yet; 1 of 2 trials still with {re.escape(name)}: call"
+        ):
             search_again(shared)
         assert states(shared) == ["PRUNED", "RUNNING"]
         other.kill()
     with pytest.raises(RunError, match="none of the 2 trials could be trained"):
         search_again(shared)
     assert states(shared) == ["PRUNED", "FAIL", "PRUNED"]
+
+
+def test_a_trial_that_was_begun_just_now_has_somebody_at_it(shared: Path) -> None:
+    begin_elsewhere(shared, "")
+    with pytest.raises(RunError, match="still with a new process"):
+        search_again(shared)
+    assert states(shared) == ["PRUNED", "RUNNING"]
+
+
+def test_a_trial_that_is_taken_up_twice_keeps_its_settings(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the folder, which has a checkpoint."""
+    monkeypatch.setattr(search, "NAMED_AFTER", -1)
+    settings = {"train.learning_rate": 0.004, "train.batch": 64, "model.dropout": 0.4, "model.width": 256,
+                "model.encoder_layers": 2, "model.heads": 8}  # fmt: skip
+    backend = optuna.storages.journal.JournalFileBackend(str(shared / "journal.log"))
+    study = optuna.load_study(study_name="quickstart", storage=optuna.storages.JournalStorage(backend))
+    study.enqueue_trial(settings, user_attrs={"folder": "trial-7"})
+    begin_elsewhere(shared, "")
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search_again(shared)
+    last = trials(shared)[-1]
+    assert states(shared) == ["PRUNED", "FAIL", "PRUNED"]
+    assert last.params == settings and last.user_attrs["folder"] == "trial-7"
+
+
+def test_the_best_of_those_that_are_over_is_said_with_those_that_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = {"seconds": 1.0, "evaluation": {"dev": {"exact": 50.0}}}
+    monkeypatch.setattr(search, "train_batch", lambda *rest: None)
+    monkeypatch.setattr(search, "read_reports", lambda folder: [report])
+    search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
+    begin_elsewhere(tmp_path, "elsewhere 1")
+    said: list[str] = []
+    search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 1, say=said.append)
+    assert said[0].startswith("1 of 3 trials still with elsewhere 1: ") and "--trials 4 makes up" in said[0]
+    assert said[1].startswith("best of 2: ")
 
 
 def test_a_trial_of_another_machine_is_not_known_to_have_ended(shared: Path) -> None:
