@@ -34,7 +34,7 @@ def found(folder: Path, rows: Iterable[Row]) -> Found:
 
 
 def learned(rows: Found) -> Found:
-    """Those of which some seed fitted its training data, if there are any: of the others all is wrong."""
+    """Those with a seed that did not fail, if there are any: of the others next to all is wrong."""
     some = {name: result for name, result in rows.items() if not all(run["failed"] for run in result["runs"])}
     return some or rows
 
@@ -215,6 +215,8 @@ def _short(label: str) -> str:
 def report(rows: Found, images: Path) -> str:
     """All of it, as Markdown; the pictures are written into `images`."""
     parts, shown = [], learned(rows)
+    if left_out := ", ".join(sorted(rows.keys() - shown.keys())):
+        parts.append(f"Not among categories and errors, as no seed fitted its training data: {left_out}.")
     if by_category(shown):
         parts += ["## By category", category_table(shown)]
         if write_picture(file := images / "categories.svg", lambda: category_plot(shown)):

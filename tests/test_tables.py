@@ -269,6 +269,21 @@ def test_the_analysis_is_of_every_seed(tmp_path: Path, capsys: pytest.CaptureFix
     assert status == 1 and "run `lagr reproduce cfq-table` first" in err
 
 
+def test_rows_that_learned_nothing_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, failed in ((BEST, False), (WEAK, True)):
+        row = rows_of(name)[0]
+        reports = [fake_report(row, seed, 80.0) | {"failed": failed} for seed in range(row.seeds)]
+        reproduce.record(reproduce.plan([row], (), None, tmp_path, tmp_path / "runs")[0], reports, "abc", None)
+    arguments = ("--results", str(tmp_path), "--out", str(tmp_path / "pictures"))
+    whole = lagr("analyse", "cogs-table", *arguments, capsys=capsys)[1]
+    assert (
+        f"no seed fitted its training data: {WEAK}." in whole
+        and "| category | strong, Transformer, separate |" in whole
+    )
+    alone = lagr("analyse", WEAK, *arguments, capsys=capsys)[1]
+    assert "| category | weak, Transformer, separate |" in alone and "no seed fitted" not in alone
+
+
 def test_predictions_of_a_run_are_drawn(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = lagr("analyse", str(small_run), "--split", "gen", "--out", str(tmp_path), capsys=capsys)
     table, _, drawn = out.partition("\n\n")
