@@ -235,7 +235,7 @@ CFQ = Table(
                 (K5, "K = 5, σ = 10, layers begin at their full size", F(62.8, 4.0)),
             )
         ),
-        # The first row and …-xavier again, for those who shorten these: what the paper's steps change.
+        # K = 1 on MCD1 and …-xavier again, for those who shorten these: what the paper's steps change.
         *(
             Row(
                 f"{preset}-full",

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import runpy
 import sys
 import types
@@ -286,9 +287,9 @@ def tensors(checkout: Path, data: Path, setting: Setting) -> tuple[dict[str, tup
     kept = data / "published" / f"{setting.partition}.json.gz"
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
-        begun = kept.with_suffix(".part")
+        begun = kept.with_suffix(f".{os.getpid()}")  # seeds that are started together make the same
         begun.write_bytes(gzip.compress(json.dumps(made(checkout, data, setting)).encode()))
-        begun.rename(kept)
+        begun.replace(kept)
     found = json.loads(gzip.decompress(kept.read_bytes()))
     vocabularies = [types.SimpleNamespace(itos=labels) for labels in found["labels"]]
     preprocessor = types.SimpleNamespace(graph_layers=setting.graph_layers, node_vocab=vocabularies[0],

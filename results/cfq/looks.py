@@ -29,8 +29,8 @@ from lagr.train import Trainer
 
 def keep(run: Path, states: Path) -> None:
     states.mkdir(exist_ok=True)
-    one = states / "checkpoint"
-    while not (run / runs.STATE).exists():
+    one = run / ".kept"  # beside the checkpoint: a link can't lead to another disk
+    while not (run / runs.STATE).exists() and not list(run.rglob(runs.REPORT)):
         time.sleep(1)
     while not all((folder / runs.REPORT).exists() for folder in runs.with_seeds([run])):
         time.sleep(1)
@@ -48,6 +48,8 @@ def best(run: Path, states: Path, data: str) -> None:
     folders = runs.with_seeds([run])
     configs = [runs.read_config(folder)[0] for folder in folders]
     train = configs[0].train
+    if not train.evaluate_every:
+        raise RunError("a run without looks: train.evaluate_every is 0")
     if train.restart_below:
         raise RunError("a run with restarts has several starts, whose looks are counted anew")
     needed = range(train.evaluate_every, train.steps, train.evaluate_every)
