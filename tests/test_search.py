@@ -65,16 +65,6 @@ def test_a_killed_search_goes_on_with_its_checkpoint(tmp_path: Path, capsys: pyt
     assert "was begun with other settings" in capsys.readouterr().err
 
 
-def test_settings_that_cannot_be_trained_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_batch(settings: config.Config, *rest: Any) -> None:
-        raise RunError("the loss is no longer a number")
-
-    monkeypatch.setattr(search, "train_batch", train_batch)
-    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
-        search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 2)
-    assert [trial.state.name for trial in trials(tmp_path)] == ["PRUNED", "PRUNED"]
-
-
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a search that had one trial, which could not be trained; nothing is trained in any other either."""
@@ -86,6 +76,12 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with pytest.raises(RunError, match="none of the 1 trials could be trained"):
         search.search("quickstart", (), tmp_path / "journal.log", tmp_path, 1)
     return tmp_path
+
+
+def test_settings_that_cannot_be_trained_are_passed_over(shared: Path) -> None:
+    with pytest.raises(RunError, match="none of the 2 trials could be trained"):
+        search_again(shared)
+    assert states(shared) == ["PRUNED", "PRUNED"]
 
 
 def begin_elsewhere(folder: Path, process: str) -> None:
