@@ -117,7 +117,7 @@ def search(
         trial.set_user_attr("seconds", max(report["seconds"] for report in reports))
         return float(mean(report["evaluation"]["dev"]["exact"] for report in reports))
 
-    while begun() < trials:
+    while (known := begun()) < trials:
         trial = study.ask()
         try:
             exact = accuracy(trial)
@@ -130,11 +130,11 @@ def search(
             say(f"{trial.params}: {exact:.2f} % exact on dev")
             study.tell(trial, exact)
     complete = study.get_trials(states=(state.COMPLETE,))
-    running, all_of_them = study.get_trials(states=(state.RUNNING,)), begun()
+    running = study.get_trials(states=(state.RUNNING,))
     elsewhere = ", ".join(trial.user_attrs.get("process", "a new process") for trial in running)
     unfinished = (
-        f"{len(running)} of {all_of_them} trials still with {elsewhere}: call again when over; "
-        f"where there is no such process, --trials {all_of_them + len(running)} makes up for it"
+        f"{len(running)} of {known} trials still with {elsewhere}: call again when over; "
+        f"where there is no such process, --trials {known + len(running)} makes up for it"
     )
     if not complete:
         if running:
