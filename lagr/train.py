@@ -507,11 +507,12 @@ def _difference(saved: Config, given: Config) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[Any]:
-    """Lets the step under way finish when Ctrl-C or a stop signal comes; a second Ctrl-C stops at once."""
+    """Lets the step under way finish when Ctrl-C or a stop signal comes; a second Ctrl-C stops at once. Stop signals
+    may come several times: `timeout` and queues of clusters send one to a process and one to its group."""
     asked: list[int] = []
 
     def ask(number: int, frame: Any) -> None:
-        if asked:
+        if asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.append(number)
 

@@ -441,6 +441,32 @@ def test_a_run_that_is_stopped_while_it_is_evaluated_stops_there_and_is_evaluate
     assert (tmp_path / "late" / "report.json").exists() and not (tmp_path / "late" / "state.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("signals", "end"),
+    [
+        ([signal.SIGTERM, signal.SIGTERM], StoppedError),
+        ([signal.SIGINT, signal.SIGTERM], StoppedError),
+        ([signal.SIGINT, signal.SIGINT], KeyboardInterrupt),
+        ([signal.SIGTERM, signal.SIGINT], KeyboardInterrupt),
+    ],
+)
+def test_stop_signals_are_one_however_many_come_and_a_second_ctrl_c_stops_at_once(
+    tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch,
+    signals: list[signal.Signals], end: type[BaseException],
+) -> None:  # fmt: skip
+    take_step = Trainer._take_step
+
+    def interrupted(trainer: Trainer) -> None:
+        take_step(trainer)
+        for one in signals:
+            signal.raise_signal(one)
+
+    monkeypatch.setattr(Trainer, "_take_step", interrupted)
+    with pytest.raises(end):
+        train(small_config, mini, tmp_path / "run")
+    assert (tmp_path / "run" / runs.STATE).exists() == (end is StoppedError)
+
+
 def test_a_start_that_was_too_low_stays_failed_if_its_evaluation_is_stopped(
     tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
