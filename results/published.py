@@ -9,15 +9,16 @@ made; DATA/cogs is COGS, and DATA/cfq what `results/beyond/held_out.py cfq` made
 and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps on CFQ, 6,000 on MCD1, if not told otherwise (their own σ for
 K = 1 is 0.001). RESIDUAL is lagr's `model.residual`; their layers begin at their full size, 1.
 
-Theirs: how CFQ's questions and queries become tensors, batches, the network, its initialisation, the assignment, the
+Theirs: how CFQ's questions and queries become tensors, the network, its initialisation, what is assigned to what, the
 loss, the optimizer, the score. From here: the loop that Lightning would be, which takes the model of the last step;
-what stands in for libraries of then; how COGS' forms are read, since their script for that does not run, and in which
-slots COGS' nodes begin; the sizes of models and how long they train; and CFQ's exact match: queries with a reversed
-predicate or a filter twice, neither of which their graphs keep, are never right.
+what stands in for libraries of then; batches and the assignment as theirs, without what takes most of their time; how
+COGS' forms are read, since their script for that does not run, and in which slots COGS' nodes begin; the sizes of
+models and how long they train; and CFQ's exact match: queries with a reversed predicate or a filter twice, neither of
+which their graphs keep, are never right.
 
-Prints a line every 250 steps and one at the end, and what was found as a line of JSON. nodes: on COGS, of those of the
-last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on CFQ, as
-cfq/places.py has them, of the last 300 steps. train, dev, test: exact match on CFQ, of the first 1,000 training
+Prints a line every 250 steps or, of long runs, 24 times, and what was found as a line of JSON. nodes: on COGS, of those
+of the last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on
+CFQ, as cfq/places.py has them, of the last 300 steps. train, dev, test: exact match on CFQ, of the first 1,000 training
 questions and of all of dev or, on MCD1, test; blind: their score. CFQ's tensors are kept in DATA/published.
 """
 
@@ -40,7 +41,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 from lagr.datasets import cogs
@@ -133,7 +136,34 @@ def stand_ins(checkout: Path, device: str) -> None:
     import src.model
 
     src.model.DEVICE = device
+    src.model.Parser.find_maximum_matching = assigned
     src.model.Parser.save_hyperparameters = lambda self: None
+
+
+def assigned(
+    parser: Any, scores: Tensor, src: Tensor, node_targets: Tensor, check_alignment_changes: bool = False
+) -> tuple[Tensor, list[float], list[int]]:
+    """Which target each slot has, at the best: their assignment, without what they note beside it."""
+    gains, layers = scores.detach().cpu().numpy(), parser.args["n_graph_layers"]
+    lengths = (node_targets != EMPTY[1]).sum(1).tolist()
+    found = np.tile(np.arange(node_targets.shape[1]), (len(gains), 1))
+    for row, gain, length in zip(found, gains, lengths, strict=True):
+        real = slice(layers, layers + length)  # before and after it there are markers, and padding
+        row[real] = linear_sum_assignment(gain[real, real], maximize=True)[1] + layers
+    return torch.from_numpy(found), [], []
+
+
+def padded(rows: Sequence[Batch]) -> Batch:
+    """What their collator makes of rows."""
+    padding = EMPTY[1]  # of nodes and edges; of words it is 0
+    words, targets = (pad_sequence([row[name] for row in rows], batch_first=True) for name in ("src", "tgt"))
+    nodes = pad_sequence([row["node_tgt"] for row in rows], batch_first=True, padding_value=padding)
+    edges = torch.full((*nodes.shape, nodes.shape[1]), padding)
+    for place, row in zip(edges, rows, strict=True):
+        size = len(row["edge_tgt"])
+        place[:size, :size] = row["edge_tgt"]
+    lengths = {f"{name}_len": (part != 0).sum(1) for name, part in (("src", words), ("tgt", targets))}
+    return {"src": words, "tgt": targets, "node_tgt": nodes, "edge_tgt": edges, **lengths}
 
 
 def their_parser(setting: Setting, seed: int, data: str, preprocessor: Any, words: Any, residual: float) -> Any:
@@ -161,6 +191,7 @@ def trained(parser: Any, setting: Setting, loader: DataLoader[Any], where: Place
     """The shares of nodes that are where they belong at the end, in per cent."""
     how = parser.configure_optimizers()
     optimizer, schedule = how["optimizer"], how["lr_scheduler"]["scheduler"]
+    every = max(250, setting.steps // 24)
     step, losses = 0, deque[float](maxlen=250)
     recent: dict[str, deque[list[bool]]] = defaultdict(lambda: deque(maxlen=setting.counted))
     half = setting.device == "cuda"
@@ -179,9 +210,10 @@ def trained(parser: Any, setting: Setting, loader: DataLoader[Any], where: Place
             schedule.step()
             step += 1
             losses.append(float(loss.detach()))
-            for kind, right in where(nodes.cpu(), batch).items():
-                recent[kind].append(right)
-            if step % 250 and step != setting.steps:
+            if min(-step % every, setting.steps - step) < setting.counted:
+                for kind, right in where(nodes.cpu(), batch).items():
+                    recent[kind].append(right)
+            if step % every and step != setting.steps:
                 continue
             shares = {kind: 100 * sum(map(sum, found)) / sum(map(len, found)) for kind, found in recent.items()}
             told = ", ".join(f"{kind} {share:.1f} %" for kind, share in shares.items())
@@ -241,10 +273,9 @@ def built(graph: Graph, slots: Sequence[int], length: int, preprocessor: Any) ->
 
 
 def batches(rows: Any, size: int, training: bool = True, workers: int = 0) -> DataLoader[Any]:
-    from src.utils import make_collator
-
-    how = {"shuffle": training, "drop_last": training, "collate_fn": make_collator(), "num_workers": workers}
-    return DataLoader(rows, batch_size=size, **how)
+    return DataLoader(
+        rows, batch_size=size, shuffle=training, drop_last=training, collate_fn=padded, num_workers=workers
+    )
 
 
 def moved(batch: Batch, device: str) -> Batch:
