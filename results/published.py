@@ -9,17 +9,18 @@ made; DATA/cogs is COGS, and DATA/cfq what `results/beyond/held_out.py cfq` made
 and 1,250 steps on COGS, K = 1, σ = 0 and 5,000 steps on CFQ, 6,000 on MCD1, if not told otherwise (their own σ for
 K = 1 is 0.001). RESIDUAL is lagr's `model.residual`; their layers begin at their full size, 1.
 
-Theirs: how CFQ's questions and queries become tensors, the network, its initialisation, what is assigned to what, the
-loss, the optimizer, the score. From here: the loop that Lightning would be, which takes the model of the last step;
-what stands in for libraries of then; batches and the assignment as theirs, without what takes most of their time; how
+Theirs: how CFQ's questions and queries become tensors, the network, its initialisation, the loss, the optimizer, the
+score. Written here with the same outcome, because theirs take most of the time: batches and the assignment. From here:
+the loop that Lightning would be, which takes the model of the last step; what stands in for libraries of then; how
 COGS' forms are read, since their script for that does not run, and in which slots COGS' nodes begin; the sizes of
 models and how long they train; and CFQ's exact match: queries with a reversed predicate or a filter twice, neither of
 which their graphs keep, are never right.
 
-Prints a line every 250 steps or, of long runs, 24 times, and what was found as a line of JSON. nodes: on COGS, of those
-of the last 100 steps, the share that is on a word where the gold graph has their label. names, others, questions: on
-CFQ, as cfq/places.py has them, of the last 300 steps. train, dev, test: exact match on CFQ, of the first 1,000 training
-questions and of all of dev or, on MCD1, test; blind: their score. CFQ's tensors are kept in DATA/published.
+Prints a line every 250 steps, or some 24 times in a long run, one at the end, and what was found as a line of JSON.
+nodes: on COGS, of those of the last 100 steps, the share that is on a word where the gold graph has their label. names,
+others, variables, questions: on CFQ, as cfq/places.py has them, of the last 300 steps. train, dev, test: exact match on
+CFQ, of the first 1,000 training questions and of all of dev or, on MCD1, test; blind: their score. CFQ's tensors are
+kept in DATA/published.
 """
 
 from __future__ import annotations

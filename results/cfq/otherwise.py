@@ -8,8 +8,8 @@ supervision. nodes=W: what slots hold counts W times as much as what pairs hold.
 large when it is clipped, and that is taken back afterwards, as in Lightning before 1.4.9 with half precision (its issue
 9330): gradients then have a norm of at most 1 / S, beside which the 1e-8 in Adam is not small any more. changing: S is
 as torch's GradScaler has it with half precision. It begins with 2^16, is halved where a gradient would be beyond what
-half precision holds, and that step left out; after 2,000 steps without it is doubled. Gradients are those of weights:
-that those within the network are beyond it, and they are not, is not looked at.
+half precision holds, and that step left out; after 2,000 steps without it is doubled. Only gradients of weights are
+looked at: one within the network may be beyond it where these are not.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def losses_of(means: bool, node_weight: float) -> Any:
 class ScaledEngine(engine.Engine):
     """Clips gradients while they are scaled, by what is given, or as torch's GradScaler does in half precision."""
 
-    given: float | None = (
-        None  # None: starts at 2^16, halved where a gradient is beyond HALF, doubled every 2,000 steps
-    )
+    given: float | None = None  # None: changing
 
     def __init__(self, new_model: Any, seeds: Sequence[int], *more: Any, **others: Any) -> None:
         self.scales: Tensor | None = None
@@ -65,7 +63,7 @@ class ScaledEngine(engine.Engine):
 
     @torch.no_grad()
     def _update(self, gradients: Sequence[Tensor], losses: Tensor, rates: Tensor) -> None:
-        assert self.scales is not None
+        assert self.scales is not None and self.clip
         rows = [gradient.float().reshape(len(rates), -1) for gradient in gradients]  # of each model
         norm = self.scales * torch.stack([row.square().sum(1) for row in rows]).sum(0).sqrt()
         factor = (self.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -93,7 +91,7 @@ class ScaledEngine(engine.Engine):
         return [self.updates, *(part for part in tables if part is not None)]
 
     def weights_of(self, s: int) -> dict[str, Tensor]:
-        """At every look, and at the end."""
+        """Also prints the scale: these are asked for at every look, and at the end."""
         if self.scales is not None:
             print(
                 f"seed {int(self.seeds[s])}: gradients are scaled by 2^{float(self.scales[s].log2()):.0f}", flush=True
@@ -114,7 +112,7 @@ def main(change: str, *arguments: str) -> int:
         losses = losses_of(name == "means", float(value or 1))
         GraphObjective._losses = staticmethod(losses)  # type: ignore[method-assign]
     else:
-        sys.exit(f"{change} is neither means nor nodes=W nor scaled=S")
+        sys.exit(f"{change} is none of means, nodes=W, scaled=S and scaled=changing")
     return cli.main(list(arguments))
 
 

@@ -5,13 +5,13 @@ python results/cfq/places.py DATA RUN …        DATA/cfq is what the runs were 
 Prints a line of JSON for every run. names: the share of the nodes M0, M1, … that are on the word of that name. others:
 of all other nodes but variables and people, which have no words of their own, the share on any noun, verb or adjective,
 and not on words as "'s", "and" or "What", nor on names. questions: where both hold of all nodes. variables: the share
-of ?x0, ?x1, … (select_?x0 left out) on "a", "'s" or "whose", which stand beside what they are; words: their likeliest
-words, in per cent. one_layer: the share of all nodes that are on the layer which has more of them. All of that of the
-first 20,000 training questions. train,
-dev: exact match. nodes, edges: of dev, how often all nodes are right, and all edges where they are. In places.json the
-records of the paper's size, and of small models on MCD1 itself, have test instead of dev, and some have blind:
-label-blind match on the same. train_chains: exact match on the training questions with two variables or more and a pair
-of other nodes of equal label.
+of ?x0, ?x1, … (select_?x0 left out) on "a", "'s" or "whose", next to the noun that a variable stands for; words: of a
+variable that is there 1,000 times or more, up to four of its likeliest words, names as one, in per cent. one_layer: the
+share of all nodes that are on the layer which has more of them. All of that of the first 20,000 training questions.
+train, dev: exact match. nodes, edges: of dev, how often all nodes are right, and all edges where they are. In
+places.json the records of the paper's size, and of small models on MCD1 itself, have test instead of dev, and some have
+blind: label-blind match on the same. train_chains: exact match on the training questions with two variables or more and
+a pair of other nodes of equal label.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main(data: str, *folders: str) -> None:
         evaluation = json.loads((Path(folder) / runs.REPORT).read_text())["evaluation"]
         exact = {split: round(evaluation[split]["exact"], 1) for split in ("train", "dev")}
         parts = {part: round(evaluation["dev"][part], 1) for part in ("nodes", "edges")}
-        told = {label: likeliest(found) for label, found in sorted(words.items()) if found.total() >= SEEN}
+        told = {label: likeliest(counts) for label, counts in sorted(words.items()) if counts.total() >= SEEN}
         print(json.dumps({"run": Path(folder).name, **shares, "words": told, **exact, **parts}, ensure_ascii=False))
 
 
