@@ -507,8 +507,8 @@ def _difference(saved: Config, given: Config) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[Any]:
-    """Lets the step under way finish when Ctrl-C or a stop signal comes; a second Ctrl-C stops at once. Stop signals
-    may come several times: `timeout` and queues of clusters send one to a process and one to its group."""
+    """Lets the step under way finish when Ctrl-C or SIGTERM comes; Ctrl-C after that stops at once. SIGTERM does not:
+    `timeout` and queues of clusters send one to a process and one to its group."""
     asked: list[int] = []
 
     def ask(number: int, frame: Any) -> None:

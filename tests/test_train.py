@@ -450,7 +450,7 @@ def test_a_run_that_is_stopped_while_it_is_evaluated_stops_there_and_is_evaluate
         ([signal.SIGTERM, signal.SIGINT], KeyboardInterrupt),
     ],
 )
-def test_stop_signals_are_one_however_many_come_and_a_second_ctrl_c_stops_at_once(
+def test_a_run_is_saved_however_many_stop_signals_come_and_ctrl_c_after_one_stops_at_once(
     tmp_path: Path, small_config: Config, mini: Source, monkeypatch: pytest.MonkeyPatch,
     signals: list[signal.Signals], end: type[BaseException],
 ) -> None:  # fmt: skip
