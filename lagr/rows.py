@@ -330,6 +330,7 @@ CLAIMS = {
     K5: "layers begin at a tenth of their size: adopted after a run on MCD1",
     f"{K5}-xavier": "as in the published code",
     K1: "",
+    f"{K1}-full": "",
     f"{K1}-counts-full": "counts are not the paper's",
     f"{K1}-random": "half of the data",
     f"{K5}-random": "layers begin at a tenth of their size; half of the data",

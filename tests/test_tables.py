@@ -175,6 +175,7 @@ IN_THE_README = {  # how a line of its tables begins → whose figures it has
     "K = 5, layers begin at a tenth of their size": K5,
     "K = 5, layers at full size": f"{K5}-xavier",
     "K = 1, 200,000 steps | 3 | **50": K1,
+    "K = 1, all 750,000 steps": f"{K1}-full",
     "K = 1 from counts, 200,000 steps": f"{K1}-counts",
     "K = 1 from counts, all 750,000 steps": f"{K1}-counts-full",
     "the seq2seq Transformer |": "cfq-seq2seq-transformer",
